@@ -9,8 +9,7 @@ from __future__ import annotations
 from envoy.config.core.v3 import extension_pb2
 from envoy.extensions.filters.http.api_key_auth.v3 import api_key_auth_pb2
 
-from gatehouse.compiler.backends.envoy import quoting, request_script
-from gatehouse.compiler.backends.envoy.protobufs import packed
+from gatehouse.compiler.backends.envoy import extensions, quoting, request_script
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import http
@@ -78,9 +77,7 @@ def check_of_keys(context: EnvoyRouteContext, keys: ApiKeys) -> extension_pb2.Ty
         proto.key_sources.add(**{source.kind: quoting.check_text(source.name)})
     if keys.client_header:
         proto.forwarding.header = quoting.changed_header(keys.client_header)
-    return extension_pb2.TypedExtensionConfig(
-        name="envoy.filters.http.api_key_auth", typed_config=packed(proto)
-    )
+    return extensions.extension("envoy.filters.http.api_key_auth", proto)
 
 
 def route_keys(_context: EnvoyRouteContext, route: http.Route) -> EnvoyPiece | None:

@@ -20,16 +20,15 @@ from envoy.extensions.filters.http.basic_auth.v3 import basic_auth_pb2
 from envoy.extensions.filters.http.jwt_authn.v3 import config_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
 from envoy.type.matcher.v3 import metadata_pb2, number_pb2, string_pb2, value_pb2
-from google.protobuf.message import Message
 
 from gatehouse.compiler.backends.envoy import (
     api_keys,
     challenges,
     claim_headers,
     ext_authz,
+    extensions,
     quoting,
 )
-from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import authentication as ir
@@ -133,7 +132,7 @@ def _basic(context: EnvoyRouteContext, basic: ir.Basic) -> extension_pb2.TypedEx
     proto = basic_auth_pb2.BasicAuth(
         users=base_pb2.DataSource(inline_string=quoting.check_lines(text))
     )
-    return _extension("envoy.filters.http.basic_auth", proto)
+    return extensions.extension("envoy.filters.http.basic_auth", proto)
 
 
 def _tokens(context: EnvoyRouteContext, jwt: ir.Jwt) -> list[extension_pb2.TypedExtensionConfig]:
@@ -153,9 +152,11 @@ def _tokens(context: EnvoyRouteContext, jwt: ir.Jwt) -> list[extension_pb2.Typed
     proto = config_pb2.JwtAuthentication(providers={"keys": provider})
     rule = proto.rules.add(match=components.RouteMatch(prefix="/"))
     rule.requires.provider_name = "keys"
-    filters = [_extension(claim_headers.JWT_METADATA, proto)]
+    filters = [extensions.extension(claim_headers.JWT_METADATA, proto)]
     if jwt.authorization.requirements:
-        filters.append(_extension("envoy.filters.http.rbac", _authorized(jwt.authorization)))
+        filters.append(
+            extensions.extension("envoy.filters.http.rbac", _authorized(jwt.authorization))
+        )
     return filters
 
 
@@ -171,10 +172,6 @@ def _usable(text: bytes) -> list[dict[str, Any]]:
 def _is_usable(key: dict[str, Any]) -> bool:
     members = _MEMBERS.get(str(key.get("kty")))
     return members is not None and all(key.get(name) for name in members)
-
-
-def _extension(name: str, message: Message) -> extension_pb2.TypedExtensionConfig:
-    return extension_pb2.TypedExtensionConfig(name=name, typed_config=packed(message))
 
 
 def _authorized(authorization: ir.Authorization) -> filter_pb2.RBAC:

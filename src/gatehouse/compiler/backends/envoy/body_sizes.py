@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.buffer.v3 import buffer_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
-from gatehouse.compiler.backends.envoy import endpoint_pickers, filter_matchers
-from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
+from gatehouse.compiler.backends.envoy import endpoint_pickers, extensions, filter_matchers
+from gatehouse.compiler.backends.envoy.protobufs import wrap_number
 from gatehouse.compiler.backends.envoy.route_context import (
     EarlyRejection,
     EnvoyPiece,
@@ -62,9 +61,7 @@ def _is_enforced(client: ClientSettings) -> bool:
 
 def _buffer_unknown_length(size: int) -> matcher_pb2.Matcher:
     """Buffer bodies of unknown length, except bidirectional streams."""
-    buffer = extension_pb2.TypedExtensionConfig(
-        name=_BUFFER, typed_config=packed(buffer_pb2.Buffer(max_request_bytes=wrap_number(size)))
-    )
+    buffer = extensions.extension(_BUFFER, buffer_pb2.Buffer(max_request_bytes=wrap_number(size)))
     proto = matcher_pb2.Matcher(on_no_match=filter_matchers.run_filters([buffer]))
     calls = ("content-type", "application/grpc")
     for name, prefix in (("content-length", ""), ("upgrade", ""), calls):

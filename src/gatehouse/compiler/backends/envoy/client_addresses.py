@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from envoy.config.core.v3 import extension_pb2
 from envoy.config.rbac.v3 import rbac_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
 
-from gatehouse.compiler.backends.envoy import client_ip
-from gatehouse.compiler.backends.envoy.protobufs import packed
+from gatehouse.compiler.backends.envoy import client_ip, extensions
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.ir.http import Route
 
@@ -26,9 +24,7 @@ def addresses_filter(_context: EnvoyRouteContext, route: Route) -> EnvoyPiece | 
         served = _Principal(and_ids=_Principal.Set(ids=[others, served]))
     policy = rbac_pb2.Policy(permissions=[rbac_pb2.Permission(any=True)], principals=[served])
     proto = filter_pb2.RBAC(rules=rbac_pb2.RBAC(policies={"addresses": policy}))
-    config = extension_pb2.TypedExtensionConfig(
-        name="envoy.filters.http.rbac", typed_config=packed(proto)
-    )
+    config = extensions.extension("envoy.filters.http.rbac", proto)
     return EnvoyPiece(filters=[config])
 
 

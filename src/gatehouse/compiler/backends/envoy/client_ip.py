@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from envoy.config.core.v3 import address_pb2, extension_pb2
+from envoy.config.core.v3 import address_pb2
 from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
-from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
 from envoy.extensions.http.original_ip_detection.xff.v3 import xff_pb2
 
-from gatehouse.compiler.backends.envoy.protobufs import packed, truth, wrap_number
+from gatehouse.compiler.backends.envoy import extensions
+from gatehouse.compiler.backends.envoy.protobufs import truth, wrap_number
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir.proxy_settings import NginxSettings
 from gatehouse.compiler.ir.settings import DataPlaneSettings
@@ -40,9 +40,7 @@ def apply_client_ip(proto: manager_pb2.HttpConnectionManager, edge: DataPlaneSet
     trusted = xff_pb2.XffTrustedCidrs(cidrs=[network(cidr) for cidr in client_address.trusted])
     detection = xff_pb2.XffConfig(xff_trusted_cidrs=trusted, skip_xff_append=truth(skip_append))
     proto.original_ip_detection_extensions.append(
-        extension_pb2.TypedExtensionConfig(
-            name="envoy.http.original_ip_detection.xff", typed_config=packed(detection)
-        )
+        extensions.extension("envoy.http.original_ip_detection.xff", detection)
     )
 
 
@@ -51,12 +49,7 @@ def listener_filters(edge: DataPlaneSettings) -> list[listener_components_pb2.Li
     client_address = edge.client_address
     if client_address is None or client_address.source != "proxy-protocol":
         return []
-    return [
-        listener_components_pb2.ListenerFilter(
-            name="envoy.filters.listener.proxy_protocol",
-            typed_config=packed(proxy_protocol_pb2.ProxyProtocol()),
-        )
-    ]
+    return [extensions.proxy_header()]
 
 
 def admit(listener: listener_pb2.Listener, edge: DataPlaneSettings) -> None:

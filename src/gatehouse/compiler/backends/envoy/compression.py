@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3.route_components_pb2 import Route as RouteFields
 from envoy.extensions.compression.gzip.compressor.v3 import gzip_pb2
 from envoy.extensions.filters.http.compressor.v3 import compressor_pb2
 
-from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.backends.envoy import extensions, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.ir.http import Route
@@ -34,9 +33,7 @@ def route_compression(_context: EnvoyRouteContext, route: Route) -> EnvoyPiece |
     fields.typed_per_filter_config[COMPRESSOR].CopyFrom(packed(disabled))
     if not settings.enabled:
         return EnvoyPiece(fields=fields)
-    own = extension_pb2.TypedExtensionConfig(
-        name=COMPRESSOR, typed_config=packed(compression_filter(settings))
-    )
+    own = extensions.extension(COMPRESSOR, compression_filter(settings))
     return EnvoyPiece(fields=fields, filters=[own])
 
 
@@ -46,11 +43,7 @@ def compression_filter(settings: Compression) -> compressor_pb2.Compressor:
     # The values of this enum are the levels.
     bounded = cast("gzip_pb2.Gzip.CompressionLevel", min(9, max(1, level)))
     gzip = gzip_pb2.Gzip(compression_level=bounded)
-    proto = compressor_pb2.Compressor(
-        compressor_library=extension_pb2.TypedExtensionConfig(
-            name="gzip", typed_config=packed(gzip)
-        )
-    )
+    proto = compressor_pb2.Compressor(compressor_library=extensions.extension("gzip", gzip))
     common = proto.response_direction_config.common_config
     min_length = _MIN_LENGTH_BYTES if settings.min_length is None else settings.min_length
     common.min_content_length.CopyFrom(wrap_number(max(30, min_length)))

@@ -16,10 +16,6 @@ from envoy.extensions.filters.http.stateful_session.v3 import stateful_session_p
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
-from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
-    header_mutation_pb2 as early_pb2,
-)
-from google.protobuf.message import Message
 
 from gatehouse.compiler.backends.envoy import (
     api_keys,
@@ -29,6 +25,7 @@ from gatehouse.compiler.backends.envoy import (
     client_ip,
     compression,
     endpoint_pickers,
+    extensions,
     external_auth,
     filter_matchers,
     headers,
@@ -44,7 +41,7 @@ from gatehouse.compiler.backends.envoy import (
     traces,
 )
 from gatehouse.compiler.backends.envoy.log_entries import ListenerLog
-from gatehouse.compiler.backends.envoy.protobufs import ads, packed, truth, wrap_number
+from gatehouse.compiler.backends.envoy.protobufs import ads, truth, wrap_number
 from gatehouse.compiler.backends.upgrades import STREAM_IDLE_SECONDS, TUNNELS
 from gatehouse.compiler.ir.settings import DataPlaneSettings
 
@@ -176,10 +173,14 @@ def manager(
     if log and edge.access_log is not None:
         traced = edge.traces is not None
         proto.access_log.append(request_log.request_log(log, edge.access_log, traced=traced))
-        proto.http_filters.insert(0, _filter(request_log.FILTER, request_log.recording(log.style)))
+        proto.http_filters.insert(
+            0, extensions.http_filter(request_log.FILTER, request_log.recording(log.style))
+        )
     if edge.traces is not None:
         traces.apply_tracing(proto, owner, edge.traces)
-        proto.http_filters.insert(0, _filter(traces.RECORDING, traces.context_recording()))
+        proto.http_filters.insert(
+            0, extensions.http_filter(traces.RECORDING, traces.context_recording())
+        )
     return proto
 
 
@@ -222,39 +223,39 @@ def _early_headers(
     ]
     if edge.traces is not None:
         mutations.append(traces.sample_header())
-    return extension_pb2.TypedExtensionConfig(
-        name="envoy.http.early_header_mutation.header_mutation",
-        typed_config=packed(early_pb2.HeaderMutation(mutations=mutations)),
-    )
+    return extensions.arrival_mutations(mutations)
 
 
 def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]:
     tunnels = ", ".join(f'["{protocol.lower()}"] = true' for protocol in TUNNELS)
     script = f"local TUNNELS = {{ {tunnels} }}\n{_LOOKUP_SCRIPT}"
     lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=script))
-    filters = [_filter("gh.retry", retries.repeat_safe_requests()), _filter(names.SCOPES, lookup)]
+    filters = [
+        extensions.http_filter("gh.retry", retries.repeat_safe_requests()),
+        extensions.http_filter(names.SCOPES, lookup),
+    ]
     if edge.compression is not None:
         filters.append(
-            _filter(compression.COMPRESSOR, compression.compression_filter(edge.compression))
+            extensions.http_filter(
+                compression.COMPRESSOR, compression.compression_filter(edge.compression)
+            )
         )
     filters += [
-        _filter(listener_checks.CHECK_FILTER, filter_matchers.idle()),
-        _filter(listener_checks.ROUTE_FILTER, filter_matchers.idle()),
-        _filter(route_filters.AUTHORIZATION_FILTER, filter_matchers.idle()),
-        _filter(route_filters.GUARD_FILTER, filter_matchers.idle()),
-        _filter(request_script.REQUEST_SCRIPT, request_script.request_script(_SCRIPT_PARTS)),
-        _filter(endpoint_pickers.BODY, filter_matchers.idle()),
-        _filter(
+        extensions.http_filter(listener_checks.CHECK_FILTER, filter_matchers.idle()),
+        extensions.http_filter(listener_checks.ROUTE_FILTER, filter_matchers.idle()),
+        extensions.http_filter(route_filters.AUTHORIZATION_FILTER, filter_matchers.idle()),
+        extensions.http_filter(route_filters.GUARD_FILTER, filter_matchers.idle()),
+        extensions.http_filter(
+            request_script.REQUEST_SCRIPT, request_script.request_script(_SCRIPT_PARTS)
+        ),
+        extensions.http_filter(endpoint_pickers.BODY, filter_matchers.idle()),
+        extensions.http_filter(
             session_persistence.STATEFUL_SESSION_FILTER, stateful_session_pb2.StatefulSession()
         ),
-        _filter(endpoint_pickers.FORWARDED, _forwarded(port, edge)),
-        _filter("envoy.filters.http.router", traces.router(edge)),
+        extensions.http_filter(endpoint_pickers.FORWARDED, _forwarded(port, edge)),
+        extensions.router_filter(traces.router(edge)),
     ]
     return filters
-
-
-def _filter(name: str, config: Message) -> manager_pb2.HttpFilter:
-    return manager_pb2.HttpFilter(name=name, typed_config=packed(config))
 
 
 def _forwarded(port: int, edge: DataPlaneSettings) -> header_mutation_pb2.HeaderMutation:
@@ -276,6 +277,4 @@ def _forwarded(port: int, edge: DataPlaneSettings) -> header_mutation_pb2.Header
         for name, value in defaults.items()
         if not removed & {name, "*"}
     ]
-    return header_mutation_pb2.HeaderMutation(
-        mutations=header_mutation_pb2.Mutations(request_mutations=mutations)
-    )
+    return extensions.request_mutations(mutations)

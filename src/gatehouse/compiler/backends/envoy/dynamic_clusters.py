@@ -20,8 +20,8 @@ from envoy.extensions.filters.network.set_filter_state.v3 import set_filter_stat
 from envoy.extensions.filters.network.tcp_proxy.v3 import tcp_proxy_pb2
 from envoy.type.v3 import percent_pb2
 
-from gatehouse.compiler.backends.envoy import names, quoting
-from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
+from gatehouse.compiler.backends.envoy import extensions, names, quoting
+from gatehouse.compiler.backends.envoy.protobufs import wrap_number
 from gatehouse.compiler.ir import gateway as ir
 
 IDLE = 3600.0
@@ -100,10 +100,8 @@ def forwarding_filters(
     proto.cluster = names.BROKEN
     proto.access_log.extend(logs)
     return [
-        components.Filter(
-            name="envoy.filters.network.set_filter_state", typed_config=packed(filter_state)
-        ),
-        components.Filter(name="envoy.filters.network.tcp_proxy", typed_config=packed(proto)),
+        extensions.network_filter("envoy.filters.network.set_filter_state", filter_state),
+        extensions.network_filter("envoy.filters.network.tcp_proxy", proto),
     ]
 
 

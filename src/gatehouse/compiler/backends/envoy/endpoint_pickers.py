@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
-from envoy.config.core.v3 import extension_pb2, health_check_pb2
+from envoy.config.core.v3 import health_check_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.ext_proc.v3 import ext_proc_pb2, processing_mode_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
@@ -20,7 +20,7 @@ from envoy.type.metadata.v3 import metadata_pb2
 from google.protobuf.message import Message
 from xds.type.matcher.v3 import matcher_pb2
 
-from gatehouse.compiler.backends.envoy import filter_matchers, headers, quoting
+from gatehouse.compiler.backends.envoy import extensions, filter_matchers, headers, quoting
 from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, wrap_number
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.endpoint_pickers import PICKED_ENDPOINT, PICKER_NAMESPACE
@@ -46,17 +46,16 @@ def ask_picker(
 ) -> None:
     """Have a picker choose the endpoint."""
     removal = mutation_rules_pb2.HeaderMutation(remove=PICKED_ENDPOINT)
-    mutations = header_mutation_pb2.Mutations(request_mutations=[removal])
     # Clients must not choose: not when the picker fails, either.
     filters = [
-        _extension(
+        extensions.extension(
             "envoy.filters.http.header_mutation",
-            header_mutation_pb2.HeaderMutation(mutations=mutations),
+            extensions.request_mutations([removal]),
         ),
-        _extension("envoy.filters.http.ext_proc", _processor(picker)),
+        extensions.extension("envoy.filters.http.ext_proc", _processor(picker)),
         # For responses, filters run in reverse order. A filter after one that waits gets nothing
         # but responses.
-        _extension("envoy.filters.http.header_to_metadata", _served_endpoint()),
+        extensions.extension("envoy.filters.http.header_to_metadata", _served_endpoint()),
     ]
     matcher = matcher_pb2.Matcher(on_no_match=filter_matchers.run_filters(filters))
     proto.typed_per_filter_config[BODY].CopyFrom(filter_matchers.per_route(matcher))
@@ -143,10 +142,6 @@ def picked_endpoints() -> cluster_pb2.LoadBalancingPolicy:
 
 
 def _policy(name: str, message: Message) -> cluster_pb2.LoadBalancingPolicy:
-    config = _extension(f"envoy.load_balancing_policies.{name}", message)
+    config = extensions.extension(f"envoy.load_balancing_policies.{name}", message)
     policy = cluster_pb2.LoadBalancingPolicy.Policy(typed_extension_config=config)
     return cluster_pb2.LoadBalancingPolicy(policies=[policy])
-
-
-def _extension(name: str, message: Message) -> extension_pb2.TypedExtensionConfig:
-    return extension_pb2.TypedExtensionConfig(name=name, typed_config=packed(message))

@@ -20,18 +20,18 @@ from envoy.config.core.v3 import (
 from envoy.config.endpoint.v3 import endpoint_components_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
-from envoy.type.matcher.v3 import string_pb2
 
 from gatehouse.compiler.backends import relying_parties
 from gatehouse.compiler.backends.envoy import (
     clusters,
+    extensions,
     headers,
     names,
     quoting,
     rewriting,
     route_match,
 )
-from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, written
+from gatehouse.compiler.backends.envoy.protobufs import exact_strings, http_status, written
 from gatehouse.compiler.backends.envoy.route_context import EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.fragments import Need
@@ -107,28 +107,21 @@ def _ext_authz(
             ]
         ),
         authorization_response=ext_authz_pb2.AuthorizationResponse(
-            allowed_client_headers=_exactly(*_ANSWERED),
-            allowed_client_headers_on_success=_exactly("set-cookie"),
+            allowed_client_headers=exact_strings(_ANSWERED),
+            allowed_client_headers_on_success=exact_strings(["set-cookie"]),
         ),
     )
     if upstream:
         # Without a list no header is passed on; Envoy rejects an empty list.
-        service.authorization_response.allowed_upstream_headers.CopyFrom(_exactly(*upstream))
+        service.authorization_response.allowed_upstream_headers.CopyFrom(exact_strings(upstream))
     proto = ext_authz_pb2.ExtAuthz(
         http_service=service,
         transport_api_version=config_source_pb2.V3,
-        allowed_headers=_exactly(allowed),
-        disallowed_headers=_exactly(disallowed),
+        allowed_headers=exact_strings([allowed]),
+        disallowed_headers=exact_strings([disallowed]),
         status_on_error=http_status(STATUS_ON_ERROR),
     )
-    return extension_pb2.TypedExtensionConfig(
-        name="envoy.filters.http.ext_authz", typed_config=packed(proto)
-    )
-
-
-def _exactly(*values: str) -> string_pb2.ListStringMatcher:
-    patterns = [string_pb2.StringMatcher(exact=value) for value in values]
-    return string_pb2.ListStringMatcher(patterns=patterns)
+    return extensions.extension("envoy.filters.http.ext_authz", proto)
 
 
 def _origin(context: EnvoyRouteContext) -> str:

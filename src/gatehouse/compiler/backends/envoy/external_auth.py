@@ -12,15 +12,13 @@ from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import base_pb2, config_source_pb2, extension_pb2, http_uri_pb2
 from envoy.extensions.filters.http.ext_authz.v3 import ext_authz_pb2
-from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
 from envoy.type.matcher.v3 import regex_pb2, string_pb2
-from google.protobuf.message import Message
 
-from gatehouse.compiler.backends.envoy import client_headers, headers, names, quoting
-from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, truth
+from gatehouse.compiler.backends.envoy import client_headers, extensions, headers, names, quoting
+from gatehouse.compiler.backends.envoy.protobufs import exact_strings, http_status, truth
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir.authentication import (
@@ -92,7 +90,7 @@ def check_filter(auth: ExternalAuth) -> extension_pb2.TypedExtensionConfig:
     if auth.protocol == "grpc":
         proto.grpc_service.envoy_grpc.cluster_name = auth.cluster
         proto.grpc_service.timeout.CopyFrom(timeout)
-        proto.disallowed_headers.CopyFrom(_exactly(_FORGED))
+        proto.disallowed_headers.CopyFrom(exact_strings(_FORGED))
     else:
         server = http_uri_pb2.HttpUri(
             uri="http://authorization", cluster=auth.cluster, timeout=timeout
@@ -100,8 +98,8 @@ def check_filter(auth: ExternalAuth) -> extension_pb2.TypedExtensionConfig:
         proto.http_service.CopyFrom(_http_service(auth, server, requested))
         requested = [name for name in requested if name not in _FORGED]
     if requested:
-        proto.allowed_headers.CopyFrom(_exactly(requested))
-    return _filter(_EXT_AUTHZ, proto)
+        proto.allowed_headers.CopyFrom(exact_strings(requested))
+    return extensions.extension(_EXT_AUTHZ, proto)
 
 
 def _http_service(
@@ -112,9 +110,11 @@ def _http_service(
         for name in requested
         if name in _OWN_HEADERS
     ]
-    response = ext_authz_pb2.AuthorizationResponse(allowed_client_headers=_exactly(_DENIED_HEADERS))
+    response = ext_authz_pb2.AuthorizationResponse(
+        allowed_client_headers=exact_strings(_DENIED_HEADERS)
+    )
     if auth.response_headers:
-        response.dynamic_metadata_from_headers.CopyFrom(_exactly(_copied_headers(auth)))
+        response.dynamic_metadata_from_headers.CopyFrom(exact_strings(_copied_headers(auth)))
     else:
         any_header = string_pb2.StringMatcher(safe_regex=regex_pb2.RegexMatcher(regex="[^:].*"))
         response.allowed_upstream_headers.patterns.append(any_header)
@@ -145,10 +145,9 @@ def copying_filter(auth: ExternalAuth) -> extension_pb2.TypedExtensionConfig:
         mutations.append(_Mutation(remove=name))
         value = f"%DYNAMIC_METADATA({_METADATA}:{name})%"
         mutations.append(_Mutation(append=headers.option(name, value)))
-    proto = header_mutation_pb2.HeaderMutation(
-        mutations=header_mutation_pb2.Mutations(request_mutations=mutations)
+    return extensions.extension(
+        "envoy.filters.http.header_mutation", extensions.request_mutations(mutations)
     )
-    return _filter("envoy.filters.http.header_mutation", proto)
 
 
 def _copied_headers(auth: ExternalAuth) -> list[str]:
@@ -177,12 +176,3 @@ def denials() -> list[manager_pb2.ResponseMapper]:
     success.status_code.value = 403
     other.filter.response_flag_filter.flags.append(_DENIED_FLAG)
     return [success, other]
-
-
-def _exactly(values: Iterable[str]) -> string_pb2.ListStringMatcher:
-    patterns = [string_pb2.StringMatcher(exact=value) for value in values]
-    return string_pb2.ListStringMatcher(patterns=patterns)
-
-
-def _filter(name: str, message: Message) -> extension_pb2.TypedExtensionConfig:
-    return extension_pb2.TypedExtensionConfig(name=name, typed_config=packed(message))

@@ -6,13 +6,12 @@ import math
 from collections.abc import Iterable
 
 from envoy.config.cluster.v3 import cluster_pb2
-from envoy.config.core.v3 import extension_pb2
 from envoy.config.endpoint.v3 import endpoint_components_pb2 as components
 from envoy.extensions.clusters.common.dns.v3 import dns_pb2
 from envoy.extensions.clusters.dns.v3 import dns_cluster_pb2
 from envoy.extensions.network.dns_resolver.cares.v3 import cares_dns_resolver_pb2
 
-from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.backends.envoy import extensions, quoting
 from gatehouse.compiler.backends.envoy.protobufs import build_socket_address, packed
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.settings import NameResolution
@@ -49,8 +48,8 @@ def _dns_cluster(resolution: NameResolution) -> dns_cluster_pb2.DnsCluster:
     proto = dns_cluster_pb2.DnsCluster(
         dns_lookup_family=family,
         respect_dns_ttl=resolution.cache_ttl is None,
-        typed_dns_resolver_config=extension_pb2.TypedExtensionConfig(
-            name="envoy.network.dns_resolver.cares", typed_config=packed(resolver)
+        typed_dns_resolver_config=extensions.extension(
+            "envoy.network.dns_resolver.cares", resolver
         ),
     )
     if resolution.cache_ttl is not None:

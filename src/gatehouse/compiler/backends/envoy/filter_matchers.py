@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from xds.core.v3 import extension_pb2 as xds_extension_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
+from gatehouse.compiler.backends.envoy import extensions
 from gatehouse.compiler.backends.envoy.protobufs import packed
 
 HeaderPredicate = matcher_pb2.Matcher.MatcherList.Predicate.SinglePredicate
@@ -75,9 +76,7 @@ def run_for_methods(
 
 
 def _composite(matcher: matcher_pb2.Matcher) -> extension_matcher_pb2.ExtensionWithMatcher:
-    composite = extension_pb2.TypedExtensionConfig(
-        name="composite", typed_config=packed(composite_pb2.Composite())
-    )
+    composite = extensions.extension("composite", composite_pb2.Composite())
     return extension_matcher_pb2.ExtensionWithMatcher(
         extension_config=composite, xds_matcher=matcher
     )

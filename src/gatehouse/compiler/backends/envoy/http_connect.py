@@ -8,18 +8,14 @@ among the destinations of its port. All other requests are rejected with 404.
 from __future__ import annotations
 
 import msgspec
-from envoy.config.core.v3 import extension_pb2, protocol_pb2
-from envoy.config.listener.v3 import listener_components_pb2 as components
+from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
+from envoy.config.core.v3 import protocol_pb2
 from envoy.config.listener.v3 import listener_pb2
 from envoy.config.rbac.v3 import rbac_pb2
 from envoy.config.route.v3 import route_components_pb2, route_pb2, scoped_route_pb2
 from envoy.extensions.filters.http.rbac.v3 import rbac_pb2 as filter_pb2
-from envoy.extensions.filters.http.router.v3 import router_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
-)
-from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
-    header_mutation_pb2 as early_pb2,
 )
 
 from gatehouse.compiler.backends.envoy import (
@@ -27,6 +23,7 @@ from gatehouse.compiler.backends.envoy import (
     connection_log,
     connection_manager,
     dynamic_clusters,
+    extensions,
     headers,
     log_entries,
     names,
@@ -145,12 +142,7 @@ def fill_connect(
         manager.access_log.extend(connection_log.tunnel_logs(log))
     chain = proto.filter_chains.add(
         name=names.filter_chain_name(port, "connect"),
-        filters=[
-            components.Filter(
-                name="envoy.filters.network.http_connection_manager",
-                typed_config=packed(manager),
-            )
-        ],
+        filters=[extensions.http_connections(manager)],
     )
     # The address after the PROXY header of a load balancer, if there is one.
     chain.filter_chain_match.source_prefix_ranges.extend(map(client_ip.network, inputs.proxies))
@@ -160,8 +152,7 @@ def _manager(port: int) -> manager_pb2.HttpConnectionManager:
     timeout = quoting.duration_of(HEAD_TIMEOUT_SECONDS)
     destination = names.by_connect(port) + connection_log.CONNECT_DESTINATION
     scope = headers.option(names.SCOPE_HEADER, destination)
-    mutation = early_pb2.HeaderMutation()
-    mutation.mutations.add(append=scope)
+    mutation = mutation_rules_pb2.HeaderMutation(append=scope)
     return _Manager(
         codec_type=_Manager.HTTP1,
         stat_prefix=f"connect_{port}",
@@ -178,17 +169,9 @@ def _manager(port: int) -> manager_pb2.HttpConnectionManager:
             max_headers_count=wrap_number(MAX_HEADERS),
             headers_with_underscores_action=protocol_pb2.HttpProtocolOptions.REJECT_REQUEST,
         ),
-        early_header_mutation_extensions=[
-            extension_pb2.TypedExtensionConfig(
-                name="envoy.http.early_header_mutation.header_mutation",
-                typed_config=packed(mutation),
-            )
-        ],
+        early_header_mutation_extensions=[extensions.arrival_mutations([mutation])],
         http_filters=[
-            manager_pb2.HttpFilter(name=_RBAC, typed_config=packed(filter_pb2.RBAC())),
-            manager_pb2.HttpFilter(
-                name="envoy.filters.http.router",
-                typed_config=packed(router_pb2.Router(suppress_envoy_headers=True)),
-            ),
+            extensions.http_filter(_RBAC, filter_pb2.RBAC()),
+            extensions.router_filter(),
         ],
     )

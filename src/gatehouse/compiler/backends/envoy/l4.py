@@ -11,12 +11,7 @@ from envoy.config.listener.v3 import listener_components_pb2
 from envoy.extensions.filters.udp.udp_proxy.v3 import route_pb2, udp_proxy_pb2
 from xds.core.v3 import extension_pb2
 
-from gatehouse.compiler.backends.envoy import (
-    clusters,
-    dynamic_clusters,
-    names,
-    quoting,
-)
+from gatehouse.compiler.backends.envoy import clusters, dynamic_clusters, extensions, names, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number, written
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.ir import gateway as ir
@@ -46,9 +41,7 @@ def forward_filter(
             proto.weighted_clusters.clusters.add(name=name, weight=weight)
     else:
         proto.cluster = shares[0][0]
-    return listener_components_pb2.Filter(
-        name="envoy.filters.network.tcp_proxy", typed_config=packed(proto)
-    )
+    return extensions.network_filter("envoy.filters.network.tcp_proxy", proto)
 
 
 def datagrams(
@@ -63,9 +56,7 @@ def datagrams(
     proto.matcher.on_no_match.action.CopyFrom(
         extension_pb2.TypedExtensionConfig(name="route", typed_config=route)
     )
-    return listener_components_pb2.ListenerFilter(
-        name="envoy.filters.udp_listener.udp_proxy", typed_config=packed(proto)
-    )
+    return extensions.listener_filter("envoy.filters.udp_listener.udp_proxy", proto)
 
 
 def mixed(port: int, host: ir.L4Host, clusters_by_name: _Clusters) -> list[XdsResource]:

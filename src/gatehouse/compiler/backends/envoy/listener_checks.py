@@ -7,13 +7,12 @@ again. The listener stays the same, because no filter changes the Host header.
 
 from __future__ import annotations
 
-from envoy.config.core.v3 import base_pb2, extension_pb2
+from envoy.config.core.v3 import base_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
 from xds.type.matcher.v3 import matcher_pb2
 
-from gatehouse.compiler.backends.envoy import external_auth, filter_matchers
-from gatehouse.compiler.backends.envoy.protobufs import packed
+from gatehouse.compiler.backends.envoy import extensions, external_auth, filter_matchers
 from gatehouse.compiler.ir.authentication import ExternalAuth
 
 CHECK_FILTER = "gh.listener.check"
@@ -29,9 +28,7 @@ end
 def apply_check(host: components.VirtualHost, auth: ExternalAuth) -> None:
     """Check the requests to a virtual host. Raises InvalidValueError."""
     lua = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=_CHOOSE_ROUTE))
-    choose = extension_pb2.TypedExtensionConfig(
-        name="envoy.filters.http.lua", typed_config=packed(lua)
-    )
+    choose = extensions.extension("envoy.filters.http.lua", lua)
     copies = [external_auth.copying_filter(auth)] if auth.response_headers else []
     for place, filters in (
         (CHECK_FILTER, [external_auth.check_filter(auth)]),

@@ -16,7 +16,6 @@ from envoy.config.accesslog.v3 import accesslog_pb2
 from envoy.config.core.v3 import address_pb2
 from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.config.listener.v3 import listener_pb2, udp_listener_config_pb2
-from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 
 from gatehouse.compiler.backends.configuration import ClusterReferences, Clusters
 from gatehouse.compiler.backends.envoy import (
@@ -24,6 +23,7 @@ from gatehouse.compiler.backends.envoy import (
     connection_log,
     connection_manager,
     dynamic_clusters,
+    extensions,
     http_connect,
     l4,
     log_entries,
@@ -35,7 +35,7 @@ from gatehouse.compiler.backends.envoy import (
 )
 from gatehouse.compiler.backends.envoy.filter_chains import HttpsFilterChain, chains
 from gatehouse.compiler.backends.envoy.log_entries import ListenerLog
-from gatehouse.compiler.backends.envoy.protobufs import build_socket_address, packed, written
+from gatehouse.compiler.backends.envoy.protobufs import build_socket_address, written
 from gatehouse.compiler.backends.fragments import Fragment, entry_fragment, failed_fragment
 from gatehouse.compiler.backends.source import GatewaySource, capabilities, gateway_configuration
 from gatehouse.compiler.ir import gateway as ir
@@ -51,8 +51,6 @@ _PortKey = tuple[str, int]
 
 HttpFilters = Callable[[str], components.Filter]
 """Connection manager of a port for a hostname of a Gateway listener; empty: for all hostnames."""
-
-_INSPECTOR = "envoy.filters.listener.tls_inspector"
 
 
 class ListenerPort(msgspec.Struct, frozen=True):
@@ -222,10 +220,7 @@ def _http_filter(ask: Ask, gateway: GatewaySource, number: int, listener: str) -
     manager = connection_manager.manager(
         number, listener, port.edge, port.log, owner=port.owner, counts=port.counts
     )
-    proto = components.Filter(
-        name="envoy.filters.network.http_connection_manager", typed_config=packed(manager)
-    )
-    return written(proto)
+    return written(extensions.http_connections(manager))
 
 
 def _ports_of_managers(ask: Ask, gateway: GatewaySource) -> Table[_PortKey, ListenerPort]:
@@ -266,11 +261,7 @@ def _listener(port: ListenerPort, http: HttpFilters) -> XdsResource:
     if port.log and port.client_validation is not None and port.client_validation.required:
         proto.access_log.extend(connection_log.logs_of_rejected_certificates(port.log))
     if tls or port.chains:
-        proto.listener_filters.append(
-            components.ListenerFilter(
-                name=_INSPECTOR, typed_config=packed(tls_inspector_pb2.TlsInspector())
-            )
-        )
+        proto.listener_filters.append(extensions.tls_inspector())
     proto.filter_chains.extend(_chains(port, http))
     if not proto.filter_chains:
         proto.filter_chains.append(_closing_chain(port))

@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 from envoy.config.accesslog.v3 import accesslog_pb2
-from envoy.config.core.v3 import base_pb2, extension_pb2, substitution_format_string_pb2
+from envoy.config.core.v3 import base_pb2, substitution_format_string_pb2
+from envoy.extensions.access_loggers.file.v3 import file_pb2
 from envoy.extensions.access_loggers.stream.v3 import stream_pb2
 from envoy.extensions.formatter.cel.v3 import cel_pb2
 
+from gatehouse.compiler.backends.envoy import extensions
 from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.ir.access_log import ALL_FIELDS, NUMBER_FIELDS, LocalReason, Style
+from gatehouse.dataplane import request_log
 
 METADATA = "gatehouse"
 """Namespace of the metadata of clusters and routes that log entries show."""
@@ -71,23 +74,33 @@ def entry_log(fields: Mapping[str, str], style: Style = "json") -> accesslog_pb2
     else:
         line.omit_empty_values = True
         line.text_format_source.inline_string = _text(fields)
-    add_formatters(line, fields)
+    _add_formatters(line, fields)
     return accesslog_pb2.AccessLog(
         name="envoy.access_loggers.stdout",
         typed_config=packed(stream_pb2.StdoutAccessLog(log_format=line)),
     )
 
 
-def add_formatters(
+def count_log(
+    path: str, head: Sequence[str], numbers: Sequence[str], values: Mapping[str, str]
+) -> accesslog_pb2.AccessLog:
+    """Return a log that the agent counts (:func:`~gatehouse.dataplane.request_log.format_line`).
+
+    The file is in the working directory of Envoy.
+    """
+    config = file_pb2.FileAccessLog(path=path)
+    line = request_log.format_line(head, numbers, values)
+    config.log_format.text_format_source.inline_string = f"{line}\n"
+    _add_formatters(config.log_format, values)
+    return accesslog_pb2.AccessLog(name="envoy.access_loggers.file", typed_config=packed(config))
+
+
+def _add_formatters(
     line: substitution_format_string_pb2.SubstitutionFormatString, fields: Mapping[str, str]
 ) -> None:
     """Add the formatters that the values of fields need."""
     if any(_CEL in value for value in fields.values()):
-        line.formatters.append(
-            extension_pb2.TypedExtensionConfig(
-                name="envoy.formatter.cel", typed_config=packed(cel_pb2.Cel())
-            )
-        )
+        line.formatters.append(extensions.extension("envoy.formatter.cel", cel_pb2.Cel()))
 
 
 def _text(fields: Mapping[str, str]) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, cast
 
 from envoy.config.core.v3 import address_pb2, config_source_pb2
+from envoy.type.matcher.v3 import string_pb2
 from envoy.type.v3 import http_status_pb2
 from google.protobuf import any_pb2, wrappers_pb2
 from google.protobuf.message import Message
@@ -47,6 +48,12 @@ def build_socket_address(
             ipv4_compat=ipv4_too,
         )
     )
+
+
+def exact_strings(values: Iterable[str]) -> string_pb2.ListStringMatcher:
+    """Return the matcher of these strings."""
+    patterns = [string_pb2.StringMatcher(exact=value) for value in values]
+    return string_pb2.ListStringMatcher(patterns=patterns)
 
 
 def http_status(code: int) -> http_status_pb2.HttpStatus:

@@ -17,19 +17,19 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.config.listener.v3 import listener_pb2
-from envoy.extensions.filters.listener.proxy_protocol.v3 import proxy_protocol_pb2
 
 from gatehouse.compiler.backends.envoy import (
     client_ip,
     clusters,
     connection_log,
     dynamic_clusters,
+    extensions,
     log_entries,
     names,
     quoting,
 )
 from gatehouse.compiler.backends.envoy.log_entries import ListenerLog
-from gatehouse.compiler.backends.envoy.protobufs import packed, written
+from gatehouse.compiler.backends.envoy.protobufs import written
 from gatehouse.compiler.backends.failures import InvalidValueError
 from gatehouse.compiler.backends.source import GatewaySource, gateway_configuration
 from gatehouse.compiler.ir import gateway as ir
@@ -176,11 +176,7 @@ def _onward(port: int, entrance: ProxyProtocolInputs) -> components.FilterChain:
     tcp_proxy.cluster = names.behind_balancers(port)
     chain = components.FilterChain(
         name=names.filter_chain_name(port, "behind balancers"),
-        filters=[
-            components.Filter(
-                name="envoy.filters.network.tcp_proxy", typed_config=packed(tcp_proxy)
-            )
-        ],
+        filters=[extensions.network_filter("envoy.filters.network.tcp_proxy", tcp_proxy)],
     )
     match = chain.filter_chain_match
     match.direct_source_prefix_ranges.extend(map(client_ip.network, entrance.balancers))
@@ -191,12 +187,7 @@ def _onward(port: int, entrance: ProxyProtocolInputs) -> components.FilterChain:
 def _read_header(proto: listener_pb2.Listener, log: ListenerLog | None) -> None:
     if log:
         proto.access_log.extend(connection_log.logs_of_unmatched(log, _LOG_FIELDS))
-    proto.listener_filters.append(
-        components.ListenerFilter(
-            name="envoy.filters.listener.proxy_protocol",
-            typed_config=packed(proxy_protocol_pb2.ProxyProtocol()),
-        )
-    )
+    proto.listener_filters.append(extensions.proxy_header())
     proto.listener_filters_timeout.CopyFrom(quoting.duration_of(PROXY_HEADER_TIMEOUT_SECONDS))
 
 

@@ -8,8 +8,8 @@ from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
 from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2
 from envoy.type.v3 import http_status_pb2, token_bucket_pb2
 
-from gatehouse.compiler.backends.envoy import client_headers, quoting
-from gatehouse.compiler.backends.envoy.protobufs import http_status, packed, truth, wrap_number
+from gatehouse.compiler.backends.envoy import client_headers, extensions, quoting
+from gatehouse.compiler.backends.envoy.protobufs import http_status, truth, wrap_number
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.http import Route
@@ -90,7 +90,7 @@ def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> extension_pb2.TypedExte
         entries.append(entry)
     proto.rate_limits.add(actions=actions)
     proto.descriptors.add(entries=entries, token_bucket=bucket)
-    return extension_pb2.TypedExtensionConfig(name=_FILTER, typed_config=packed(proto))
+    return extensions.extension(_FILTER, proto)
 
 
 def _bucket(burst: int, rate: int, seconds: float) -> token_bucket_pb2.TokenBucket:

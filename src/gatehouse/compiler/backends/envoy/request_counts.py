@@ -6,10 +6,8 @@ The log does not depend on the settings of the access log.
 from __future__ import annotations
 
 from envoy.config.accesslog.v3 import accesslog_pb2
-from envoy.extensions.access_loggers.file.v3 import file_pb2
 
 from gatehouse.compiler.backends.envoy import log_entries
-from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.dataplane import request_log
 
 _METHOD_LENGTH = 16
@@ -31,7 +29,6 @@ _VALUES = {
 
 def logger() -> accesslog_pb2.AccessLog:
     """Return the logger. The file is in the working directory of Envoy."""
-    line = request_log.format_line(request_log.ENVOY_HEAD, request_log.ENVOY_NUMBERS, _VALUES)
-    config = file_pb2.FileAccessLog(path=request_log.FILE)
-    config.log_format.text_format_source.inline_string = f"{line}\n"
-    return accesslog_pb2.AccessLog(name="envoy.access_loggers.file", typed_config=packed(config))
+    return log_entries.count_log(
+        request_log.FILE, request_log.ENVOY_HEAD, request_log.ENVOY_NUMBERS, _VALUES
+    )

@@ -13,10 +13,9 @@ from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import extension_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.common.matching.v3 import extension_matcher_pb2
-from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.retry.host.previous_hosts.v3 import previous_hosts_pb2
 
-from gatehouse.compiler.backends.envoy import filter_matchers, headers, quoting
+from gatehouse.compiler.backends.envoy import extensions, filter_matchers, headers, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed, wrap_number
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.ir import http as ir
@@ -100,11 +99,8 @@ def repeat_safe_requests() -> extension_matcher_pb2.ExtensionWithMatcher:
 def repeating() -> extension_pb2.TypedExtensionConfig:
     """Return the filter that has the router repeat a request after each of these failures."""
     option = headers.option(RETRY_HEADER, "reset")
-    mutations = header_mutation_pb2.Mutations(
-        request_mutations=[mutation_rules_pb2.HeaderMutation(append=option)]
-    )
-    proto = header_mutation_pb2.HeaderMutation(mutations=mutations)
-    return extension_pb2.TypedExtensionConfig(name="gh.retry", typed_config=packed(proto))
+    mutation = mutation_rules_pb2.HeaderMutation(append=option)
+    return extensions.extension("gh.retry", extensions.request_mutations([mutation]))
 
 
 def elsewhere(proto: components.RetryPolicy) -> components.RetryPolicy:

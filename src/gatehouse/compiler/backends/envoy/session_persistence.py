@@ -13,7 +13,7 @@ from envoy.extensions.http.stateful_session.cookie.v3 import cookie_pb2
 from envoy.extensions.http.stateful_session.header.v3 import header_pb2
 from envoy.type.http.v3 import cookie_pb2 as http_cookie_pb2
 
-from gatehouse.compiler.backends.envoy import quoting
+from gatehouse.compiler.backends.envoy import extensions, quoting
 from gatehouse.compiler.backends.envoy.protobufs import packed
 from gatehouse.compiler.ir import http as ir
 
@@ -49,15 +49,12 @@ def _state(persistence: ir.Persistence) -> extension_pb2.TypedExtensionConfig:
     # Envoy finds these extensions by exactly these names.
     if persistence.kind == "header":
         header = header_pb2.HeaderBasedSessionState(name=quoting.changed_header(persistence.name))
-        return extension_pb2.TypedExtensionConfig(
-            name="envoy.http.stateful_session.header", typed_config=packed(header)
-        )
+        return extensions.extension("envoy.http.stateful_session.header", header)
     # Envoy adds HttpOnly itself.
     quoting.check_header_name(persistence.name)
     cookie = http_cookie_pb2.Cookie(name=persistence.name, path=persistence.path)
     if persistence.lifetime:
         cookie.ttl.CopyFrom(quoting.duration_of(persistence.lifetime))
-    return extension_pb2.TypedExtensionConfig(
-        name="envoy.http.stateful_session.cookie",
-        typed_config=packed(cookie_pb2.CookieBasedSessionState(cookie=cookie)),
+    return extensions.extension(
+        "envoy.http.stateful_session.cookie", cookie_pb2.CookieBasedSessionState(cookie=cookie)
     )

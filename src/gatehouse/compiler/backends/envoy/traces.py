@@ -28,7 +28,6 @@ from envoy.extensions.clusters.dns.v3 import dns_cluster_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
 from envoy.extensions.filters.http.header_to_metadata.v3 import header_to_metadata_pb2
 from envoy.extensions.filters.http.router.v3 import router_pb2
-from envoy.extensions.filters.http.upstream_codec.v3 import upstream_codec_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
@@ -40,7 +39,7 @@ from envoy.type.matcher.v3 import string_pb2
 from envoy.type.tracing.v3 import custom_tag_pb2
 from xds.type.v3 import cel_pb2
 
-from gatehouse.compiler.backends.envoy import clusters, headers, names, quoting, secrets
+from gatehouse.compiler.backends.envoy import clusters, extensions, headers, names, quoting, secrets
 from gatehouse.compiler.backends.envoy.capabilities import EnvoyCapabilities
 from gatehouse.compiler.backends.envoy.protobufs import (
     build_socket_address,
@@ -147,22 +146,17 @@ def context_recording() -> header_to_metadata_pb2.Config:
 def upstream_filters() -> list[manager_pb2.HttpFilter]:
     """Return the filters of attempts at endpoints."""
     return [
-        manager_pb2.HttpFilter(name=RESTORING, typed_config=packed(_restored("traceparent"))),
+        extensions.http_filter(RESTORING, _restored("traceparent")),
         # Envoy sends an empty one, and loses that of the client if it does not trace the request.
-        manager_pb2.HttpFilter(name="gh.trace_state", typed_config=packed(_restored("tracestate"))),
-        manager_pb2.HttpFilter(
-            name="envoy.filters.http.upstream_codec",
-            typed_config=packed(upstream_codec_pb2.UpstreamCodec()),
-        ),
+        extensions.http_filter("gh.trace_state", _restored("tracestate")),
+        extensions.upstream_codec(),
     ]
 
 
 def _restored(name: str) -> header_mutation_pb2.HeaderMutation:
     value = f"%DYNAMIC_METADATA({RECORDING}:{name})%"
     mutations = [_Mutation(remove=name), _Mutation(append=headers.option(name, value))]
-    return header_mutation_pb2.HeaderMutation(
-        mutations=header_mutation_pb2.Mutations(request_mutations=mutations)
-    )
+    return extensions.request_mutations(mutations)
 
 
 def router(edge: DataPlaneSettings) -> router_pb2.Router:
@@ -341,9 +335,7 @@ def _sampler() -> extension_pb2.TypedExtensionConfig:
     expression = cel_pb2.CelExpression()
     expression.cel_expr_parsed.expr.CopyFrom(_sampled())
     config = cel_sampler_pb2.CELSamplerConfig(expression=expression)
-    return extension_pb2.TypedExtensionConfig(
-        name="envoy.tracers.opentelemetry.samplers.cel", typed_config=packed(config)
-    )
+    return extensions.extension("envoy.tracers.opentelemetry.samplers.cel", config)
 
 
 def _sampled() -> cel.Expr:

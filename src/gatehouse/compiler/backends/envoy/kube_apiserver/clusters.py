@@ -15,7 +15,6 @@ from envoy.config.core.v3 import base_pb2, health_check_pb2, protocol_pb2
 from envoy.config.endpoint.v3 import endpoint_components_pb2 as components
 from envoy.config.endpoint.v3 import endpoint_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
-from envoy.extensions.filters.http.upstream_codec.v3 import upstream_codec_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
@@ -24,7 +23,7 @@ from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http
 from envoy.type.matcher.v3 import string_pb2
 from envoy.type.v3 import range_pb2
 
-from gatehouse.compiler.backends.envoy import clusters, headers, names, quoting, secrets
+from gatehouse.compiler.backends.envoy import clusters, extensions, headers, names, quoting, secrets
 from gatehouse.compiler.backends.envoy.kube_apiserver import policy_metadata
 from gatehouse.compiler.backends.envoy.protobufs import (
     build_socket_address,
@@ -329,13 +328,8 @@ def _filters(*, with_token: bool) -> Iterator[manager_pb2.HttpFilter]:
     mutation.mutations.response_mutations.extend(
         headers.without_prefix(prefix) for prefix in (headers.ENVOY_PREFIX, names.HEADER_PREFIX)
     )
-    yield manager_pb2.HttpFilter(
-        name="envoy.filters.http.header_mutation", typed_config=packed(mutation)
-    )
-    yield manager_pb2.HttpFilter(
-        name="envoy.filters.http.upstream_codec",
-        typed_config=packed(upstream_codec_pb2.UpstreamCodec()),
-    )
+    yield extensions.http_filter("envoy.filters.http.header_mutation", mutation)
+    yield extensions.upstream_codec()
 
 
 def _tls(cluster: ir.ApiCluster, tls: ir.UpstreamTls, copy: Copy) -> base_pb2.TransportSocket:

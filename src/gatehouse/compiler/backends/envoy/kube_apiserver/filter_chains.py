@@ -13,20 +13,15 @@ from envoy.config.core.v3 import address_pb2, base_pb2, extension_pb2, protocol_
 from envoy.config.listener.v3 import listener_components_pb2 as components
 from envoy.config.listener.v3 import listener_pb2
 from envoy.extensions.filters.http.lua.v3 import lua_pb2
-from envoy.extensions.filters.http.router.v3 import router_pb2
-from envoy.extensions.filters.listener.tls_inspector.v3 import tls_inspector_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
-from envoy.extensions.http.early_header_mutation.header_mutation.v3 import (
-    header_mutation_pb2 as early_pb2,
-)
 from envoy.type.matcher.v3 import string_pb2
-from google.protobuf.message import Message
 
 from gatehouse.compiler.backends.envoy import (
     client_ip,
     connection_manager,
+    extensions,
     headers,
     names,
     quoting,
@@ -41,7 +36,6 @@ from gatehouse.compiler.backends.envoy.kube_apiserver import (
 )
 from gatehouse.compiler.backends.envoy.protobufs import (
     build_socket_address,
-    packed,
     truth,
     wrap_number,
     written,
@@ -82,12 +76,7 @@ def build_listener(
         proto.default_filter_chain.CopyFrom(_unknown(api_listener, gateway.settings))
     client_ip.admit(proto, gateway.settings)
     proto.listener_filters.extend(client_ip.listener_filters(gateway.settings))
-    proto.listener_filters.append(
-        components.ListenerFilter(
-            name="envoy.filters.listener.tls_inspector",
-            typed_config=packed(tls_inspector_pb2.TlsInspector()),
-        )
-    )
+    proto.listener_filters.append(extensions.tls_inspector())
     origins = (port_origin(gateway.name, api_listener.port),)
     return XdsResource.make(LISTENER_TYPE_URL, proto.name, written(proto), origins=origins)
 
@@ -150,7 +139,9 @@ def _unknown(api_listener: ir.ApiListener, edge: DataPlaneSettings) -> component
     # The chain is selected once. Clients must reconnect to reach a cluster that is created later.
     manager.common_http_protocol_options.max_requests_per_connection.value = 1
     # Routes of scopes contain configuration of this filter, so that it must exist.
-    manager.http_filters.extend([_filter(names.SCRIPT, lua_pb2.Lua()), _router()])
+    manager.http_filters.extend(
+        [extensions.http_filter(names.SCRIPT, lua_pb2.Lua()), extensions.router_filter()]
+    )
     return components.FilterChain(
         name=name,
         filters=[_http(manager)],
@@ -168,9 +159,7 @@ def _certificate_names(chain: str, count: int) -> list[str]:
 
 
 def _http(manager: manager_pb2.HttpConnectionManager) -> components.Filter:
-    return components.Filter(
-        name="envoy.filters.network.http_connection_manager", typed_config=packed(manager)
-    )
+    return extensions.http_connections(manager)
 
 
 def _manager(prefix: str, scope: str, edge: DataPlaneSettings) -> manager_pb2.HttpConnectionManager:
@@ -226,10 +215,7 @@ def arrival_headers(scope: str, *more: str) -> extension_pb2.TypedExtensionConfi
         for prefix in (names.HEADER_PREFIX, *more)
     ]
     mutations.append(_Mutation(append=headers.option(names.SCOPE_HEADER, scope)))
-    return extension_pb2.TypedExtensionConfig(
-        name="envoy.http.early_header_mutation.header_mutation",
-        typed_config=packed(early_pb2.HeaderMutation(mutations=mutations)),
-    )
+    return extensions.arrival_mutations(mutations)
 
 
 def _filters(api_listener: ir.ApiListener) -> list[manager_pb2.HttpFilter]:
@@ -239,20 +225,14 @@ def _filters(api_listener: ir.ApiListener) -> list[manager_pb2.HttpFilter]:
         clear_route_cache=truth(False),
     )
     filters = [
-        _filter(names.SCRIPT, lua),
-        _filter(stats.FILTER_STATE_FILTER, stats.idle_filter()),
+        extensions.http_filter(names.SCRIPT, lua),
+        extensions.http_filter(stats.FILTER_STATE_FILTER, stats.idle_filter()),
         # Clusters without such limits do not pay for these: routes on arrival enable them.
-        _filter(flow_control.BUCKET, flow_control.idle_bucket(), disabled=True),
+        extensions.http_filter(flow_control.BUCKET, flow_control.idle_bucket(), disabled=True),
     ]
     if api_listener.counter:
         shared = flow_control.shared_filter(api_listener.counter)
-        filters.append(_filter(flow_control.SHARED_LIMIT_FILTER, shared, disabled=True))
-    return [*filters, _router()]
-
-
-def _router() -> manager_pb2.HttpFilter:
-    return _filter("envoy.filters.http.router", router_pb2.Router(suppress_envoy_headers=True))
-
-
-def _filter(name: str, config: Message, *, disabled: bool = False) -> manager_pb2.HttpFilter:
-    return manager_pb2.HttpFilter(name=name, typed_config=packed(config), disabled=disabled)
+        filters.append(
+            extensions.http_filter(flow_control.SHARED_LIMIT_FILTER, shared, disabled=True)
+        )
+    return [*filters, extensions.router_filter()]

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from envoy.config.cluster.v3 import cluster_pb2
 from envoy.config.core.v3 import protocol_pb2
-from envoy.config.listener.v3 import listener_components_pb2, listener_pb2
-from envoy.extensions.filters.http.router.v3 import router_pb2
+from envoy.config.listener.v3 import listener_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
 from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http_pb2
 
-from gatehouse.compiler.backends.envoy import clusters, connection_manager, names, quoting
+from gatehouse.compiler.backends.envoy import (
+    clusters,
+    connection_manager,
+    extensions,
+    names,
+    quoting,
+)
 from gatehouse.compiler.backends.envoy.kube_apiserver import filter_chains
 from gatehouse.compiler.backends.envoy.protobufs import build_socket_address, packed, truth, written
 from gatehouse.compiler.backends.failures import InvalidValueError
@@ -39,21 +44,12 @@ def reviewer_listener() -> XdsResource:
         generate_request_id=truth(False),
         normalize_path=truth(False),
     )
-    manager.http_filters.add(
-        name="envoy.filters.http.router",
-        typed_config=packed(router_pb2.Router(suppress_envoy_headers=True)),
-    )
+    manager.http_filters.append(extensions.router_filter())
     proto = listener_pb2.Listener(
         name="upstream.sock", address=clusters.pipe(names.UPSTREAM_SOCKET)
     )
     proto.address.pipe.mode = 0o600
-    proto.filter_chains.add(
-        filters=[
-            listener_components_pb2.Filter(
-                name="envoy.filters.network.http_connection_manager", typed_config=packed(manager)
-            )
-        ]
-    )
+    proto.filter_chains.add(filters=[extensions.http_connections(manager)])
     return XdsResource.make(LISTENER_TYPE_URL, proto.name, written(proto))
 
 

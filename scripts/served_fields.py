@@ -50,6 +50,9 @@ UNREAD_KINDS = {
 }
 """Kinds of bundled CRDs that no component reads, with the reason."""
 
+_TARGET_TYPE = re.compile(r"spec\.targetRefs?(\[\])?\.(group|kind)")
+"""Fields whose values the schema of a policy of Gatehouse restricts to those of its targets."""
+
 EXCEPTIONS = Path(__file__).with_name("served_fields.json")
 
 HEAD = """The table has each field of `spec` of these kinds that has no fields below it. A test
@@ -141,6 +144,8 @@ def _support(kind: str, path: str) -> FieldSupport:
     for prefix in (path, *reversed(above)):
         if (support := exceptions().get((kind, prefix))) is not None:
             return support
+    if kind not in GATEWAY_API_KINDS and _TARGET_TYPE.fullmatch(path):
+        return FieldSupport("fixed", "fixed")
     return FieldSupport(*(("none", "served", ENVOY_KINDS[kind]) if kind in ENVOY_KINDS else ()))
 
 

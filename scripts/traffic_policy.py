@@ -65,11 +65,21 @@ SPEC = fields(
         "a Service has the field backend only",
     ),
     (
+        "!has(self.client) || !has(self.client.maxHeaderSize)"
+        " || self.targetRefs.all(t, t.kind == 'Gateway')",
+        "client.maxHeaderSize is for Gateways",
+    ),
+    (
         "!has(self.retries) || self.targetRefs.all(t, t.kind != 'GRPCRoute')",
         "retries are not for GRPCRoutes",
     ),
     targetRefs=_targets(),
-    client=fields(maxBodySize=_QUANTITY, bodyTimeout=_DURATION, keepAlive=fields(**_KEEP_ALIVE)),
+    client=fields(
+        maxBodySize=_QUANTITY,
+        maxHeaderSize=_QUANTITY,
+        bodyTimeout=_DURATION,
+        keepAlive=fields(**_KEEP_ALIVE),
+    ),
     timeouts=fields(connect=_DURATION, send=_DURATION, read=_DURATION),
     responseBuffering=one_of(*policies.POLICY_MODES),
     compression=fields(
@@ -168,6 +178,9 @@ TEXTS = {
     "client": "Limits towards clients of a Gateway or route.",
     "client.maxBodySize": "Maximum size of a request body in bytes, as a quantity such as 10Mi. "
     "0 is no limit. Default: no limit.",
+    "client.maxHeaderSize": "Maximum size of the headers of a request to a Gateway, in bytes: from "
+    f"{portable_values.MIN_HEADER_SIZE} to {portable_values.MAX_HEADER_SIZE}. Default: 256Ki, and "
+    "with NGINX at most 64Ki in a line.",
     "client.bodyTimeout": "Timeout between two parts of a request body.",
     "client.keepAlive": "Keep-alive connections of clients.",
     "client.keepAlive.maxRequests": "Maximum number of requests on one connection.",

@@ -57,6 +57,7 @@ SIMILAR = {
     r"\d+(\.\d+){3}": "10.9.8.7",
     r"\d+(ms|s|m|h)": "7s",
     r"\d+[kmg]": "64k",
+    r"\d+[KMG]i": "64Ki",
     r"https?://.*": "https://x.example/",
     r"on": "off",
     r"any": "expired",

@@ -24,6 +24,7 @@ class ClientSpec(View, frozen=True):
     """Limits towards clients."""
 
     max_body_size: str | int | None = None
+    max_header_size: str | int | None = None
     body_timeout: str | None = None
     keep_alive: KeepAliveSpec = KeepAliveSpec()
 

@@ -266,6 +266,8 @@ class DataPlaneSettings(Sourced, frozen=True):
     merge_slashes: bool = True
     """Merge repeated slashes of paths, and decode encoded ones, before routes are compared.
     Backends get the same path."""
+    header_bytes: int | None = None
+    """Maximum size of the headers of a request."""
     removed_headers: tuple[str, ...] = ()
     """Default headers, lower case, that are not sent to backends; ``*``: none is sent."""
     client_address: ClientAddress | None = None

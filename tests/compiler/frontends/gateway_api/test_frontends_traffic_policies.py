@@ -36,6 +36,16 @@ def test_route_has_its_own_settings_and_those_of_its_gateway() -> None:
     assert messages == dict.fromkeys(("outer", "inner"), "the policy is accepted")
 
 
+def test_maximum_size_of_headers_is_that_of_the_oldest_policy_of_the_gateway() -> None:
+    compiled, messages = world(
+        policy("gh/first", GATEWAY, 0, client={"maxHeaderSize": "16Ki"}),
+        policy("gh/last", GATEWAY, 1, client={"maxHeaderSize": "32Ki"}),
+    )
+    assert compiled.settings.header_bytes == 16 << 10
+    assert compiled.settings.origins == (Origin("TrafficPolicy", "gh", "first"),)
+    assert messages["last"].startswith("spec: client.maxHeaderSize: already set for Gateway gw by")
+
+
 @pytest.mark.parametrize("target", [ROUTE, GATEWAY, SERVICE])
 def test_policy_has_no_effect_on_objects_of_other_namespaces(target: Object) -> None:
     before, _ = world()
@@ -44,6 +54,8 @@ def test_policy_has_no_effect_on_objects_of_other_namespaces(target: Object) -> 
         if target is SERVICE
         else {"client": {"maxBodySize": "1"}, "compression": {"mode": "Enabled"}}
     )
+    if target is GATEWAY:
+        field["client"]["maxHeaderSize"] = "16Ki"
     after, _ = world(policy("evil/p", target, **field))
     assert after == before
 
@@ -83,6 +95,18 @@ def test_younger_policy_of_any_kind_yields_and_names_the_older_one() -> None:
         (ROUTE, {"client": {"maxBodySize": "1e99"}}, "spec.client.maxBodySize: must be a whole"),
         (ROUTE, {"client": {"maxBodySize": "a"}}, "spec.client.maxBodySize: invalid value 'a'"),
         (ROUTE, {"client": {"maxBodySize": "-1"}}, "spec.client.maxBodySize: must be a whole"),
+        (
+            GATEWAY,
+            {"client": {"maxHeaderSize": 4095}},
+            "spec.client.maxHeaderSize: must be a whole number of bytes from 4Ki to 128Ki",
+        ),
+        (GATEWAY, {"client": {"maxHeaderSize": "129Ki"}}, "spec.client.maxHeaderSize: must be a"),
+        (GATEWAY, {"client": {"maxHeaderSize": "16KB"}}, "spec.client.maxHeaderSize: invalid"),
+        (
+            ROUTE,
+            {"client": {"maxHeaderSize": "16Ki"}},
+            "spec.client.maxHeaderSize: may be set for Gateways only",
+        ),
         (ROUTE, {"timeouts": {"read": "1"}}, "spec.timeouts.read: invalid value '1'"),
         (ROUTE, {"timeouts": {"read": "10000h"}}, "spec.timeouts.read: must not be longer than"),
         (ROUTE, {"timeouts": {"send": "0s"}}, "spec.timeouts.send: must be greater than 0"),
@@ -108,6 +132,9 @@ def test_invalid_value_is_named_with_its_field(target: Object, spec: Object, pro
         (ROUTE | {"kind": "TLSRoute"}, {}, False),
         (ROUTE, {"timeouts": {"read": "1"}}, False),
         (ROUTE, {"client": {"maxBodySize": "1mb"}}, False),
+        (GATEWAY, {"client": {"maxHeaderSize": "16Ki"}}, True),
+        (ROUTE, {"client": {"maxHeaderSize": "16Ki"}}, False),
+        (ROUTE, {"client": {}}, True),
     ],
 )
 def test_api_server_admits_only_fields_of_the_kind_of_target(

@@ -8,6 +8,8 @@ configures it.
 
 from __future__ import annotations
 
+import math
+
 from envoy.config.common.mutation_rules.v3 import mutation_rules_pb2
 from envoy.config.core.v3 import base_pb2, extension_pb2, protocol_pb2
 from envoy.extensions.filters.http.header_mutation.v3 import header_mutation_pb2
@@ -49,7 +51,7 @@ _Mutation = mutation_rules_pb2.HeaderMutation
 _Manager = manager_pb2.HttpConnectionManager
 
 HEADERS_KB = 256
-"""Maximum size in KiB of all headers of a request; the same as for NGINX."""
+"""Default maximum size in KiB of all headers of a request; the same as for NGINX."""
 
 _CLAIMS_OF_CLIENTS = ("forwarded", "http2-settings")
 """Headers that only proxies may send to backends, and that Envoy would pass on."""
@@ -155,7 +157,7 @@ def manager(
         path_with_escaped_slashes_action=slashes,
         generate_request_id=truth(False),
         preserve_external_request_id=True,
-        max_request_headers_kb=wrap_number(HEADERS_KB),
+        max_request_headers_kb=wrap_number(_headers_kb(edge)),
         upgrade_configs=[_Manager.UpgradeConfig(upgrade_type=protocol) for protocol in TUNNELS],
         http_protocol_options=protocol_pb2.Http1ProtocolOptions(accept_http_10=True),
         common_http_protocol_options=protocol_pb2.HttpProtocolOptions(
@@ -182,6 +184,10 @@ def manager(
             0, extensions.http_filter(traces.RECORDING, traces.context_recording())
         )
     return proto
+
+
+def _headers_kb(edge: DataPlaneSettings) -> int:
+    return HEADERS_KB if edge.header_bytes is None else math.ceil(edge.header_bytes / 1024)
 
 
 def scopes(index: int = 0, separator: str = ":") -> manager_pb2.ScopedRoutes:

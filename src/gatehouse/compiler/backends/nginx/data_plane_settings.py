@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gatehouse.compiler.backends.nginx import compression, quoting
-from gatehouse.compiler.backends.nginx.directives import Directive, simple_directive, switch
+from gatehouse.compiler.backends.nginx import compression, names, quoting
+from gatehouse.compiler.backends.nginx.directives import Directive, block, simple_directive, switch
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 from kube_base.types.ip_addresses import bracketed
@@ -38,6 +38,29 @@ def unsupported_paths(edge: ir.DataPlaneSettings) -> list[UnsupportedSetting]:
         "merged, and sends the path of the client"
     )
     return [UnsupportedSetting(edge.source("merge_slashes"), why)]
+
+
+def header_buffers(edge: ir.DataPlaneSettings) -> Directive:
+    """Return the buffers for the headers of a request. Each line must fit into one."""
+    if edge.header_bytes is None:
+        return simple_directive("large_client_header_buffers", "4", "64k")
+    # All lines fit into one buffer. The second one is for a request that begins in the buffer of
+    # the one before it.
+    return simple_directive("large_client_header_buffers", "2", str(edge.header_bytes))
+
+
+def long_headers(edge: ir.DataPlaneSettings) -> list[Directive]:
+    """Return the directives of a server that answer 431 to headers above the limit, as Envoy does.
+
+    NGINX itself answers 400. The server may be the default one, as the hostname may be unknown.
+    """
+    if edge.header_bytes is None:
+        return []
+    answer = (simple_directive("return", "431"),)
+    return [
+        simple_directive("error_page", "494", "=", names.LONG_HEADERS),
+        block("location", (names.LONG_HEADERS,), answer),
+    ]
 
 
 def http(edge: ir.DataPlaneSettings) -> list[Directive]:

@@ -118,7 +118,7 @@ def _clients(capabilities: NginxCapabilities, edge: DataPlaneSettings) -> list[D
         simple_directive("recursive_error_pages", "on"),
         simple_directive("underscores_in_headers", "off"),
         simple_directive("client_max_body_size", "0"),
-        simple_directive("large_client_header_buffers", "4", "64k"),
+        data_plane_settings.header_buffers(edge),
         simple_directive("ssl_protocols", "TLSv1.2", "TLSv1.3"),
         simple_directive("ssl_session_timeout", "10m"),
         *([simple_directive("http2", "on")] if edge.http2 and capabilities.http2_directive else []),

@@ -16,6 +16,7 @@ NOT_FOUND = "@gh_404"
 UNAVAILABLE = "@gh_grpc_14"
 UNIMPLEMENTED = "@gh_grpc_12"
 INVALID_CLIENT_CERTIFICATE = "@gh_unproven"
+LONG_HEADERS = "@gh_long_headers"
 
 MAIN_SNIPPETS = f"{ROOT}/main.conf"
 HTTP_SNIPPETS = f"{ROOT}/snippets.conf"

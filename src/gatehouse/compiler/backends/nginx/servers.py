@@ -166,6 +166,7 @@ def default_server(port: ServerPort, *, versions_by_sni: bool) -> str:
         inner.append(simple_directive("ssl_reject_handshake", "on"))
         if not versions_by_sni:
             inner += server_tls.version_directives(all_versions(port.tls) or TLS_VERSIONS)
+    inner += data_plane_settings.long_headers(port.edge)
     # Also over TLS: a request with another host than its SNI is handled here.
     not_found = (simple_directive("return", "404"),)
     inner += grpc_status.unmatched_locations() if port.edge.http2 else not_found
@@ -299,6 +300,11 @@ def _listen(port: ServerPort, *, default: bool) -> list[Directive]:
 
 
 def _clients(port: ServerPort) -> list[Directive]:
+    """Return the directives for what all clients of a port must send."""
+    return [*data_plane_settings.long_headers(port.edge), *_client_certificates(port)]
+
+
+def _client_certificates(port: ServerPort) -> list[Directive]:
     """Verify client certificates.
 
     A connection without a valid one is closed without a response. If it is optional, requests that

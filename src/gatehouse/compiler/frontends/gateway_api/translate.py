@@ -99,8 +99,9 @@ def compile_gateway(ask: Ask, key: Key) -> ir.GatewayConfiguration | None:
 
 
 def _edge_settings(ask: Ask, key: Key) -> DataPlaneSettings:
-    """Return the settings of all ports of a Gateway: its parameters, and the policy of traces."""
-    edge, policy = ask(parameters.parameters, key).edge, ask(policy_conflicts.telemetry_at, key)
+    """Return the settings of all ports of a Gateway: its parameters, and those of its policies."""
+    edge = effective.gateway_edge(ask, key, ask(parameters.parameters, key).edge)
+    policy = ask(policy_conflicts.telemetry_at, key)
     if policy is None:
         return edge
     export = ask(policy_conflicts.trace_export, key)

@@ -33,6 +33,7 @@ from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.http import Retry
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
 from gatehouse.compiler.ir.tracing import Tracing
+from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Ask, Key
 
 AFFECTED = {
@@ -158,6 +159,16 @@ def common_session(ask: Ask, gateway: Key, backends: Iterable[ClusterKey]) -> Ba
     if not sessions:
         return None
     return min(sessions, key=lambda policy: age_of(ask, key_of(policy.origin)))
+
+
+def gateway_edge(ask: Ask, gateway: Key, edge: ir.DataPlaneSettings) -> ir.DataPlaneSettings:
+    """Return the settings of all ports of a Gateway with those that its policies set."""
+    for key in _accepted(ask, gateway, gateway, *TRAFFIC_KINDS):
+        policy: TrafficSettings = policy_settings(ask, gateway, key)
+        if policy.header_bytes is not None:
+            origins = (*edge.origins, object_of(key))
+            return msgspec.structs.replace(edge, header_bytes=policy.header_bytes, origins=origins)
+    return edge
 
 
 def gateway_snippets(ask: Ask, gateway: Key) -> tuple[NginxSnippet, ...]:

@@ -44,6 +44,8 @@ class TrafficSettings(ir.SettingSections, frozen=True, kw_only=True):
     """Settings of traffic, of one policy or of all policies of an object."""
 
     retry: Retry | None = None
+    header_bytes: int | None = None
+    """Maximum size of the headers of a request to a Gateway."""
     upstream: ir.UpstreamSettings = ir.UpstreamSettings()
     service_address: bool | None = None
     """Connect to the Service's cluster IP instead of its endpoints; None if not set."""

@@ -24,6 +24,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
 from gatehouse.compiler.frontends.gateway_api.extensions.portable_values import (
     RATE_KEYS,
     duration_seconds,
+    header_bytes,
     named_value,
     positive_count,
     positive_seconds,
@@ -41,6 +42,7 @@ from gatehouse.compiler.ir.proxy_settings import (
 
 TRAFFIC_FIELDS = {
     "client.body_size": "client.maxBodySize",
+    "header_bytes": "client.maxHeaderSize",
     "client.nginx.body_timeout": "client.bodyTimeout",
     "client.nginx.requests": "client.keepAlive.maxRequests",
     "client.nginx.lifetime": "client.keepAlive.maxLifetime",
@@ -120,13 +122,15 @@ def traffic_policy(policy: api.TrafficPolicy, limits: ResourceLimits) -> ParsedP
     """Translate a TrafficPolicy."""
     parse, spec = FieldParser(limits), policy.spec
     parse.problems += _target_problems(policy)
+    client = spec.client or api.ClientSpec()
     return parse.result(
         TrafficSettings(
-            client=_client(parse, spec.client or api.ClientSpec()),
+            client=_client(parse, client),
             proxy=_proxy(parse, spec),
             rates=_rates(parse, policy),
             compression=_compression(parse, spec.compression),
             retry=_retry(parse, policy),
+            header_bytes=parse("client.maxHeaderSize", header_bytes, client.max_header_size),
             upstream=service_settings(parse, spec.backend or api.TrafficBackendSpec()),
         )
     )
@@ -153,6 +157,10 @@ def _target_problems(policy: api.TrafficPolicy) -> list[str]:
         problems.append(f"{', '.join(present)}: may not be set for a Service")
     if spec.retries is not None and "GRPCRoute" in kinds:
         problems.append("spec.retries: may not be set for a GRPCRoute")
+    of_gateways = spec.client is not None and spec.client.max_header_size is not None
+    if of_gateways and kinds != {"Gateway"}:
+        # A proxy reads the headers before it knows the route.
+        problems.append("spec.client.maxHeaderSize: may be set for Gateways only")
     if spec.backend is not None and kinds != {"Service"}:
         problems.append("spec.backend: may be set for Services only")
     return problems

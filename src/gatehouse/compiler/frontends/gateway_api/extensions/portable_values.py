@@ -19,7 +19,10 @@ from kube_base.types.quantities import quantity
 V = TypeVar("V")
 
 MAX_BODY_SIZE = "1Ti"
-_MAX_BODY_BYTES = int(quantity(MAX_BODY_SIZE))
+
+MIN_HEADER_SIZE, MAX_HEADER_SIZE = "4Ki", "128Ki"
+"""Limits of the maximum size of headers. Two buffers of the largest size take no more memory than
+NGINX uses for headers by default."""
 
 MAX_TIMEOUT = "9999h"
 _MAX_SECONDS = 9999 * 3600.0
@@ -35,7 +38,7 @@ HEADER_PATTERN, NAME_PATTERN = r"[A-Za-z0-9-]{1,128}", r"[A-Za-z0-9_]{1,128}"
 """Names of headers, and of query parameters and cookies, that every proxy reads."""
 
 
-def whole_bytes(value: str | int | None) -> int | None:
+def whole_bytes(value: str | int | None, least: str = "0", most: str = MAX_BODY_SIZE) -> int | None:
     """Return a quantity in whole bytes; None for None. Raises ValueProblem."""
     if value is None:
         return None
@@ -43,9 +46,14 @@ def whole_bytes(value: str | int | None) -> int | None:
         size = quantity(str(value))
     except ValueError as error:
         raise ValueProblem(f"invalid value {value!r}: must be a quantity such as 10Mi") from error
-    if not 0 <= size <= _MAX_BODY_BYTES or size != int(size):
-        raise ValueProblem(f"must be a whole number of bytes from 0 to {MAX_BODY_SIZE}")
+    if not quantity(least) <= size <= quantity(most) or size != int(size):
+        raise ValueProblem(f"must be a whole number of bytes from {least} to {most}")
     return int(size)
+
+
+def header_bytes(value: str | int | None) -> int | None:
+    """Return the maximum size of headers in bytes; None for None. Raises ValueProblem."""
+    return whole_bytes(value, MIN_HEADER_SIZE, MAX_HEADER_SIZE)
 
 
 def duration_seconds(text: str | None) -> float | None:

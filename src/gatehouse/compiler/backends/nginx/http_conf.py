@@ -147,7 +147,10 @@ def _backends() -> tuple[Directive, ...]:
                 simple_directive(f"{module}_next_upstream_tries", "3"),
                 simple_directive(f"{module}_connect_timeout", "5s"),
                 # A backend that is silent for long has probably received the request.
-                simple_directive(f"{module}_next_upstream_timeout", "60s"),
+                simple_directive(
+                    f"{module}_next_upstream_timeout",
+                    traffic_settings.whole_seconds(traffic_settings.NEXT_ENDPOINT_SECONDS),
+                ),
             )
         ),
         *(

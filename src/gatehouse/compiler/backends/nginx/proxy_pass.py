@@ -102,9 +102,11 @@ def _never_again(module: str, action: ir.Forward) -> list[Directive]:
 
 
 def _limits(module: str, action: ir.Forward, default: ProxySettings) -> list[Directive]:
-    """Return timeouts. NGINX limits each wait, not the exchange: the shorter limit is used.
+    """Return timeouts: the shorter limit for each part of the exchange, which NGINX cannot limit
+    as a whole.
 
-    ``default``: settings of a rule without timeouts.
+    NGINX waits once for the connection and once for the complete header of the response, but for
+    each part of a body. ``default``: settings of a rule without timeouts.
     """
     timeouts = [seconds for seconds in (action.request_timeout, action.backend_timeout) if seconds]
     if timeouts:
@@ -113,8 +115,12 @@ def _limits(module: str, action: ir.Forward, default: ProxySettings) -> list[Dir
             simple_directive(f"{module}_{kind}_timeout", value)
             for kind in ("connect", "send", "read")
         ]
-        if action.retry is not None and not action.retry.attempts:
+        if action.retry is not None:
+            # NGINX's own retries are off.
             return waits
+        if 0 < action.request_timeout < traffic_settings.NEXT_ENDPOINT_SECONDS:
+            total = f"{max(1, round(action.request_timeout * 1000))}ms"
+            waits.append(simple_directive(f"{module}_next_upstream_timeout", total))
         # A retry would have its own timeout: the client has waited long enough.
         return [*waits, simple_directive(f"{module}_next_upstream", "error")]
     if action.unlimited:

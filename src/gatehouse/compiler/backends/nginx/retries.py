@@ -5,8 +5,9 @@ has no back-off; these locations have none of these limits. Matching is not affe
 responses take this path. NGINX permits ten internal redirects of a request: one leads to the route,
 one or two to each attempt.
 
-With a timeout of the request, an attempt or a pause lasts no longer than until then. NGINX has no
-variables in timeouts, so that there is a location for each eighth of the timeout that may be left
+With a timeout of the request, no attempt or pause begins after it, and each wait of an attempt is
+no longer than what was left of it. NGINX has no variables in timeouts, so that there is a location
+for each eighth of the timeout that may be left
 (:mod:`gatehouse.compiler.backends.nginx.retry_selection`).
 """
 
@@ -118,8 +119,7 @@ class _Attempt(msgspec.Struct, frozen=True):
             *((simple_directive(f"{self.module}_intercept_errors", "on"),) if codes else ()),
             simple_directive("error_page", *map(str, sorted({*codes, *FAILURES})), "=", onward),
         )
-        own = (node for node in nodes if not _is(node, once.name))
-        return (*own, once, *(caught if onward else ()), self.sent)
+        return (*nodes, once, *(caught if onward else ()), self.sent)
 
     def locations(self, nodes: Sequence[DirectiveNode]) -> Iterator[Directive]:
         """Yield the locations of the retries."""

@@ -4,9 +4,9 @@ A request whose method is not idempotent is sent again only if no backend has re
 backend has answered with one of the codes. NGINX counts the bytes of a request that it has sent,
 without those of a TLS handshake, and has the time of a response's header only if there was one.
 
-With a timeout of the request, each location waits at most for the time in its name. NGINX chooses
-one at each retry and at each pause, so that the last of them ends an eighth of the timeout too late
-at most.
+With a timeout of the request, no wait of a location is longer than the time in its name. NGINX
+chooses one at each retry and at each pause, so that the first wait of the last of them ends at most
+an eighth of the timeout too late.
 """
 
 from __future__ import annotations

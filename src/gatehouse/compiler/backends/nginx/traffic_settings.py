@@ -27,6 +27,9 @@ shorter takes memory only for what it has."""
 BUFFERS = Buffers(10, 16 << 10)
 """Default buffers of a response. NGINX requires that two header buffers fit into all but one."""
 
+NEXT_ENDPOINT_SECONDS = 60.0
+"""Seconds after which NGINX sends a request to no further endpoint, unless the rule sets fewer."""
+
 _DEFAULTS = NginxClientSettings()
 
 _DIGITS = "0123456789"

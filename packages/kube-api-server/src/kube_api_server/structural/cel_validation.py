@@ -9,7 +9,7 @@ from typing import Any
 
 from kube_api_server.causes import forbidden_cause, invalid_cause, required_cause
 from kube_api_server.errors import Cause
-from kube_api_server.structural import cel
+from kube_api_server.structural import cel, list_keys
 from kube_api_server.structural.schema_node import SchemaNode
 from kube_base.types.objects import Schema
 
@@ -104,9 +104,9 @@ def _walk(
             gone = before.get(name, _ABSENT)
             _walk(inner_node, item, gone, field, causes, unchanged=unchanged)
     elif isinstance(value, list) and node.items is not None and node.items.ruled:
-        known = _by_keys(node, old)
+        former = list_keys.FormerItems(node, old, _ABSENT)
         for index, item in enumerate(value):
-            gone = known.get(_identity(node, item), _ABSENT) if known else _ABSENT
+            gone = former.counterpart(item)
             _walk(node.items, item, gone, f"{path}[{index}]", causes, unchanged=unchanged)
 
 
@@ -129,13 +129,3 @@ def _apply(
 
 def _old_view(node: SchemaNode, old: Any) -> Any:
     return old if old is _ABSENT else cel.view(node, old)
-
-
-def _by_keys(node: SchemaNode, old: Any) -> dict[Any, Any]:
-    if node.list_type != "map" or not isinstance(old, list):
-        return {}
-    return {_identity(node, item): item for item in old}
-
-
-def _identity(node: SchemaNode, item: Any) -> Any:
-    return tuple(item.get(key) for key in node.list_keys) if isinstance(item, dict) else None

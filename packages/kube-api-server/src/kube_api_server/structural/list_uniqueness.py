@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from kube_api_server.errors import Cause
 from kube_api_server.formatting import format_value
+from kube_api_server.structural import list_keys
 from kube_api_server.structural.schema_node import SchemaNode
 
 
@@ -39,12 +38,10 @@ def _walk(node: SchemaNode, value: Any, path: str, causes: list[Cause]) -> None:
 def _check(node: SchemaNode, value: list[Any], path: str, causes: list[Cause]) -> None:
     counts: dict[bytes, int] = {}
     for index, item in enumerate(value):
-        identity = item
-        if node.list_type == "map":
-            if not isinstance(item, dict):
-                continue
-            identity = {key: item[key] for key in node.list_keys if key in item}
-        encoded = msgspec.json.encode(identity, order="sorted")
+        if node.list_type == "map" and not isinstance(item, dict):
+            continue
+        identity = list_keys.key_of(node, item)
+        encoded = list_keys.encode_key(identity)
         counts[encoded] = counts.get(encoded, 0) + 1
         if counts[encoded] == 2:
             causes.append(_duplicate(node, identity, f"{path}[{index}]"))

@@ -10,6 +10,7 @@ import msgspec
 from kube_api_server.causes import invalid_cause, required_cause, unsupported_cause
 from kube_api_server.errors import Cause
 from kube_api_server.formatting import quote_go
+from kube_api_server.structural import list_keys
 from kube_api_server.structural.formats import STRING_FORMATS
 from kube_api_server.structural.schema_node import SchemaNode
 from kube_base.types.quantities import is_quantity
@@ -151,9 +152,9 @@ def _enum(node: SchemaNode, value: Any, path: str, causes: list[Cause]) -> None:
 def _array(node: SchemaNode, value: list[Any], old: Any, path: str, causes: list[Cause]) -> None:
     items = node.items
     if items is not None:
-        before = _correlated(node, old)
+        former = list_keys.FormerItems(node, old, _ABSENT)
         for index, item in enumerate(value):
-            _value(items, item, before(item), f"{path}[{index}]", causes)
+            _value(items, item, former.counterpart(item), f"{path}[{index}]", causes)
     if node.min_items is not None and len(value) < node.min_items:
         why = f"should have at least {node.min_items} items"
         causes.append(_invalid(path, len(value), why))
@@ -169,18 +170,6 @@ def _too_many(path: str, count: int, most: int) -> Cause:
     items = "item" if most == 1 else "items"
     message = f"Too many: {count}: must have at most {most} {items}"
     return Cause("FieldValueTooMany", message, path)
-
-
-def _correlated(node: SchemaNode, old: Any) -> Any:
-    """Return the function from an item to its old state. Only associative lists have one."""
-    if node.list_type != "map" or not isinstance(old, list):
-        return lambda _: _ABSENT
-
-    def identity(item: Any) -> Any:
-        return tuple(item.get(key) for key in node.list_keys) if isinstance(item, dict) else None
-
-    known = {identity(item): item for item in old}
-    return lambda item: known.get(identity(item), _ABSENT)
 
 
 def _object(

@@ -126,7 +126,7 @@ def secured(pki: Pki, *names: ir.SubjectName) -> dict[str, bytes]:
 def guarded(pki: Pki) -> dict[str, bytes]:
     """Return the files of a plain route whose users log in at a provider."""
     oidc = Oidc(
-        filter="a/users", issuer="https://id.test", metadata_url="https://id.test/config",
+        owner="a/users", issuer="https://id.test", metadata_url="https://id.test/config",
         client_id="bench", secret="client", trust="authority", callback="/callback",
     )  # fmt: skip
     route = ir.Route(

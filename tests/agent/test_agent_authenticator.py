@@ -35,7 +35,7 @@ ISSUER = f"https://{ADDRESS}:1"
 def guarded(port: int, authority: Authority, cookie: str = "SESSION") -> FileSet:
     """Return a file set whose NGINX authenticates users with a provider that does not respond."""
     oidc = Oidc(
-        filter="a/users", issuer=ISSUER, metadata_url=ISSUER, client_id="web", secret="client",
+        owner="a/users", issuer=ISSUER, metadata_url=ISSUER, client_id="web", secret="client",
         trust="authority", callback="/callback", cookie=cookie,
     )  # fmt: skip
     action = ir.Redirect(path=ir.FullPath("/x"))

@@ -50,7 +50,7 @@ def authenticator(directory: Path) -> int | None:
 def party(name: str, authority: Authority, revoked: bytes = b"") -> XdsResource:
     """Return the config of a relying party whose provider does not respond."""
     relying_party = Party(
-        name=name, filter=f"shop/{name}", issuer="https://127.0.0.1:1",
+        name=name, owner=f"shop/{name}", issuer="https://127.0.0.1:1",
         metadata_url="https://127.0.0.1:1", client_id="web", secret="secret", trust="trust.pem",
         revoked="revoked.pem" if revoked else "", callback="/callback", cookie="S", timeout=60.0,
     )  # fmt: skip

@@ -155,7 +155,7 @@ class AuthenticatorProcess:
 def relying_party(provider: OidcProvider, **fields: Any) -> Party:
     known: dict[str, Any] = {
         "name": "p",
-        "filter": "shop/users",
+        "owner": "shop/users",
         "issuer": provider.issuer,
         "metadata_url": f"{provider.issuer}/.well-known/openid-configuration",
         "client_id": CLIENT,

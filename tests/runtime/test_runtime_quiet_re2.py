@@ -18,7 +18,7 @@ from kube_api_server.structural import cel
 INVALID = "("
 PARTY = Party(
     name="p",
-    filter="ns/f",
+    owner="ns/f",
     issuer="https://i.example",
     metadata_url="",
     client_id="c",

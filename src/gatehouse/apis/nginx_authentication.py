@@ -84,8 +84,8 @@ class OidcLogout(View, frozen=True):
     token_hint: bool = False
 
 
-class OidcAuth(View, frozen=True):
-    """Login with an OpenID Connect provider."""
+class OidcLogin(View, frozen=True):
+    """Login with an OpenID Connect provider, whatever claims are required."""
 
     issuer: str
     client_id: str = msgspec.field(name="clientID")
@@ -99,6 +99,11 @@ class OidcAuth(View, frozen=True):
     extra_auth_args: dict[str, str] = msgspec.field(default_factory=dict)
     session: OidcSession = OidcSession()
     logout: OidcLogout = OidcLogout()
+
+
+class OidcAuth(OidcLogin, frozen=True):
+    """Login with an OpenID Connect provider."""
+
     authorization: AuthorizationSpec = AuthorizationSpec()
 
 

@@ -35,7 +35,7 @@ ABLE = envoy.EnvoyCapabilities(authenticators=True)
 def users(name: str = "users", **fields: object) -> Oidc:
     claim = Claim("groups", ("staff",), header="X-Groups")
     party = Oidc(
-        filter=f"ns/{name}", issuer="https://id", metadata_url="https://id/m", client_id="web",
+        owner=f"ns/{name}", issuer="https://id", metadata_url="https://id/m", client_id="web",
         secret="auth-1", callback=f"/callback-{name}",
         authorization=Authorization((Requirement((claim,)),)),
     )  # fmt: skip
@@ -130,7 +130,7 @@ def test_path_used_by_another_filter_is_reported(field: str) -> None:
     }
     routes = (guarded(users(), "ns/r/0/0"), guarded(paths[field], "ns/r/1/0", "/other"))
     generated = envoy.EnvoyGenerator(ABLE).generate(gateway(*routes))
-    why = "the path /callback-users is already used by another filter"
+    why = "the path /callback-users is already used by an older filter or policy"
     assert generated.unsupported == (Unsupported(match_of("ns/r/1/0"), why),)
 
 

@@ -67,7 +67,7 @@ async def test_invalid_id_token_is_rejected(
     authenticator: AuthenticatorProcess, provider: OidcProvider, forged: dict[str, Any], why: str
 ) -> None:
     # The process logs the same problem of a filter once a minute.
-    await authenticator.serving(provider, filter=f"shop/{'-'.join(forged)}")
+    await authenticator.serving(provider, owner=f"shop/{'-'.join(forged)}")
     provider.forged = forged
     assert (await authenticator.log_in(provider)).status == 403
     assert why in authenticator.log

@@ -137,7 +137,7 @@ async def test_session_of_another_relying_party_is_rejected(
     await authenticator.serving(provider)
     await authenticator.log_in(provider)
     parties = [
-        relying_party(provider, name="r1", filter="shop/others"),
+        relying_party(provider, name="r1", owner="shop/others"),
         relying_party(provider, name="r2"),
     ]
     configuration = authenticator.configuration(*parties, trust=provider.authority)

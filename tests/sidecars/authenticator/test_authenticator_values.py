@@ -26,7 +26,7 @@ SECRET = b"of tests"
 
 def party(**fields: Any) -> Party:
     known: dict[str, Any] = {
-        "name": "p", "filter": "a/b", "issuer": "https://i.example", "metadata_url": "",
+        "name": "p", "owner": "a/b", "issuer": "https://i.example", "metadata_url": "",
         "client_id": CLIENT, "secret": "", "trust": "", "callback": "/cb", "cookie": "S",
         "timeout": 60.0,
     }  # fmt: skip
@@ -41,7 +41,7 @@ def test_session_is_valid_for_its_relying_party_only() -> None:
     assert SessionCodec(party(name="q"), SECRET).session(text) == SESSION
     assert SessionCodec(party(), b"another").session(text) is None
     for other in (
-        {"filter": "a/c"},
+        {"owner": "a/c"},
         {"issuer": "https://j.example"},
         {"client_id": "other"},
         {"token_hint": True},
@@ -50,9 +50,9 @@ def test_session_is_valid_for_its_relying_party_only() -> None:
         assert SessionCodec(party(**other), SECRET).session(text) is None
 
 
-def test_claims_for_backends_have_the_key_that_earlier_agents_read() -> None:
+def test_fields_have_the_keys_that_earlier_agents_read() -> None:
     (entry,) = json.loads(encode_parties([party(backend_claims=("email",))]))
-    assert entry["told"] == ["email"]
+    assert (entry["filter"], entry["told"]) == ("a/b", ["email"])
 
 
 def test_login_cookie_is_bound_to_its_state_and_not_a_session() -> None:

@@ -1,17 +1,73 @@
-"""Authenticator configuration of OpenID Connect relying parties, shared by both proxies."""
+"""Relying parties of OpenID Connect: their authenticator configuration and paths."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
-from gatehouse.compiler.ir.authentication import Oidc
+from gatehouse.compiler.backends.failures import InvalidValueError
+from gatehouse.compiler.ir.authentication import DEFAULT_SESSION_COOKIE, Oidc
+from gatehouse.compiler.ir.http import VirtualHost
+from gatehouse.sidecars.authenticator import cookies
 from gatehouse.sidecars.authenticator.config import ClaimConfig, Party, RuleConfig
 
 _SYSTEM_TRUST = "system.pem"
 """CA certificates of the system on the data plane, beside the configuration file."""
+
+
+def paths(oidc: Oidc) -> dict[str, str]:
+    """Return the actions of a relying party by their paths."""
+    actions = {
+        oidc.callback: "callback",
+        oidc.logout.path: "logout",
+        oidc.logout.front_channel: "ended",
+    }
+    return {path: action for path, action in actions.items() if path}
+
+
+def parties_of(host: VirtualHost) -> dict[Oidc, None]:
+    """Return the relying parties of a virtual host, in the order of its routes."""
+    return {
+        route.authentication: None
+        for route in host.routes
+        if isinstance(route.authentication, Oidc)
+    }
+
+
+def conflicts(host: VirtualHost) -> dict[Oidc, str]:
+    """Return the relying parties that cannot be served, each with the reason.
+
+    Of two that use the same path, the older one is served. The same holds for a cookie of another
+    namespace, whose routes may have the same hostname: its logins would end these sessions.
+    """
+    owners: dict[str, Oidc] = {}
+    result: dict[Oidc, str] = {}
+    for oidc in sorted(parties_of(host), key=lambda oidc: (oidc.created, oidc.origin)):
+        claims = {f"path {path}": oidc for path in paths(oidc)}
+        if oidc.cookie != DEFAULT_SESSION_COOKIE:
+            claims |= {f"cookie {name}": oidc for name in cookies.names(oidc.cookie)}
+        taken = [claim for claim in claims if _is_taken(claim, owners.get(claim), oidc)]
+        if taken:
+            result[oidc] = f"the {taken[0]} is already used by an older filter or policy"
+        else:
+            owners |= claims
+    return result
+
+
+def _is_taken(claim: str, owner: Oidc | None, oidc: Oidc) -> bool:
+    """Return whether only the owner may use it: sessions of one namespace may displace each
+    other."""
+    if owner is None:
+        return False
+    return claim.startswith("path") or owner.origin.namespace != oidc.origin.namespace
+
+
+def check_conflicts(oidc: Oidc, conflicting: Mapping[Oidc, str]) -> None:
+    """Raise InvalidValueError if a relying party cannot be served."""
+    if oidc in conflicting:
+        raise InvalidValueError(conflicting[oidc], oidc.origin)
 
 
 def claim_headers(oidc: Oidc) -> list[tuple[str, str]]:
@@ -33,7 +89,7 @@ def party(oidc: Oidc, file: Callable[[str], str], headers: tuple[str, ...] = ())
     authorization = oidc.authorization
     config = Party(
         name="",
-        filter=oidc.filter,
+        owner=oidc.owner,
         issuer=oidc.issuer,
         metadata_url=oidc.metadata_url,
         client_id=oidc.client_id,

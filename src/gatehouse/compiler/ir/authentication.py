@@ -111,13 +111,20 @@ class Logout(msgspec.Struct, frozen=True):
     """True: the ID token is sent to the provider at a logout."""
 
 
+DEFAULT_SESSION_COOKIE = "NGX_OIDC_SESSION"
+"""Name of the cookie that all filters have by default."""
+
+
 class Oidc(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """Login at an OpenID Connect provider, with a session in cookies."""
 
-    filter: str
-    """``namespace/name``: routes with the same filter share sessions."""
+    owner: str
+    """The filter as ``namespace/name``, or the policy with its kind: routes with the same owner
+    share sessions."""
+    created: str = ""
+    """Creation time of the owner: the older of two has a path that both use on one hostname."""
     origin: Origin = NO_ORIGIN
-    """The field of the filter."""
+    """The field of a filter or policy."""
     issuer: str
     metadata_url: str
     client_id: str
@@ -137,7 +144,7 @@ class Oidc(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     scopes: tuple[str, ...] = ("openid",)
     extra: tuple[tuple[str, str], ...] = ()
     """Additional parameters of the authorisation request, sorted."""
-    cookie: str = "NGX_OIDC_SESSION"
+    cookie: str = DEFAULT_SESSION_COOKIE
     timeout: float = 8 * 3600.0
     """Lifetime in seconds of a session that is not refreshed."""
     logout: Logout = Logout()

@@ -43,8 +43,8 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     name: str
     """Derived from all other fields, so that its meaning never changes while workers use it."""
-    filter: str
-    """``namespace/name`` of the filter, for messages and as owner of the sessions."""
+    owner: str = msgspec.field(name="filter")
+    """The owner of the sessions: a filter as ``namespace/name``, or a policy with its kind."""
     issuer: str
     metadata_url: str
     client_id: str
@@ -74,6 +74,11 @@ class Party(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Claims passed to backends, in the order of the response headers."""
     headers: tuple[str, ...] = ()
     """Lower-case names of these headers, for a proxy that passes them on unchanged."""
+
+    @property
+    def label(self) -> str:
+        """The owner in messages."""
+        return self.owner if " " in self.owner else f"filter {self.owner}"
 
     @property
     def claims(self) -> frozenset[str]:

@@ -302,7 +302,7 @@ class RelyingParty:
         )  # fmt: skip
 
     def _failed(self, reason: str) -> None:
-        self._failures.record(f"authenticator: filter {self.party.filter}", reason)
+        self._failures.record(f"authenticator: {self.party.label}", reason)
 
     def _unavailable(self, error: ProviderUnavailableError) -> web.Response:
         self._failed(f"the provider is not available: {error}")

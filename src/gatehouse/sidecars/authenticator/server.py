@@ -100,7 +100,7 @@ class AuthServer:
         provider = Provider(loaded_config.party, loaded_config.secret, loaded_config.trust, http)
         # Parties that can read the same cookies also share the ended sessions.
         owner = (
-            loaded_config.party.filter,
+            loaded_config.party.owner,
             loaded_config.party.issuer,
             loaded_config.party.client_id,
         )
@@ -217,7 +217,7 @@ def _party(
     contexts: dict[tuple[Path, str], ssl.SSLContext],
     cache: ContextCache,
 ) -> _LoadedParty:
-    owner = f"filter {party.filter}"
+    owner = party.label
     with naming(f"{owner}: {party.secret}"):
         secret = (configuration / party.secret).read_bytes()
     key = (configuration / party.trust, party.revoked)
@@ -235,7 +235,7 @@ def _party(
 
 
 def _context(configuration: Path, party: Party, cache: ContextCache) -> ssl.SSLContext:
-    trust, revoked = (f"filter {party.filter}: {path}" for path in (party.trust, party.revoked))
+    trust, revoked = (f"{party.label}: {path}" for path in (party.trust, party.revoked))
 
     def load() -> ssl.SSLContext:
         with naming(trust):

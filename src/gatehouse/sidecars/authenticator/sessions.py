@@ -55,7 +55,7 @@ class SessionCodec:
     """Encrypts sessions and logins for cookies, and decrypts them."""
 
     def __init__(self, party: Party, secret: bytes) -> None:
-        self._cipher = CookieCipher(secret, party.filter, party.issuer, party.client_id)
+        self._cipher = CookieCipher(secret, party.owner, party.issuer, party.client_id)
         # The purpose includes the claims: older sessions do not contain newly required ones.
         self._session_purpose = "\0".join(("session", str(party.token_hint), *sorted(party.claims)))
 

@@ -16,12 +16,14 @@ from gatehouse.dataplane.origin import Origin
 
 def relying(**fields: Any) -> Oidc:
     known = {"issuer": "https://id.example", "clientID": "web", "clientSecretRef": {"name": "c"}}
-    return oidc.relying("ns/users", msgspec.convert(known | fields, api.OidcAuth))
+    spec = msgspec.convert(known | fields, api.OidcAuth)
+    oidc.check_patterns(spec.authorization)
+    return oidc.relying(Origin("AuthenticationFilter", "ns", "users", "oidc"), spec)
 
 
 def test_oidc_fields_have_defaults() -> None:
     assert relying() == Oidc(
-        filter="ns/users",
+        owner="ns/users",
         origin=Origin("AuthenticationFilter", "ns", "users", "oidc"),
         issuer="https://id.example",
         metadata_url="https://id.example/.well-known/openid-configuration",
@@ -78,6 +80,9 @@ def test_oidc_fields_are_translated() -> None:
         ("redirectURI", "/%2e", "redirectURI"),
         ("redirectURI", '/a"; } server {', "redirectURI"),
         ("redirectURI", "/$request_uri", ""),
+        ("redirectURI", "/oidc_callback_ns_users", ""),
+        ("redirectURI", "/oidc_callback_shop_users", "redirectURI: paths that begin with"),
+        ("logout", {"uri": "/oidc_callback_shop_users"}, "logout.uri: paths that begin with"),
         ("scopes", ["a b"], "scopes"),
         ("scopes", [""], "scopes"),
         ("extraAuthArgs", {"state": "x", "nonce": "y"}, "must not contain nonce, state"),

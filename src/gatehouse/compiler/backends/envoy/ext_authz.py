@@ -58,9 +58,7 @@ def ext_authz_filter(context: EnvoyRouteContext, oidc: Oidc) -> extension_pb2.Ty
     if not context.capabilities.authenticators:
         why = "OpenID Connect requires an agent with an authenticator"
         raise InvalidValueError(why, oidc.origin)
-    if oidc in context.taken:
-        path = context.taken[oidc]
-        raise InvalidValueError(f"the path {path} is already used by another filter", oidc.origin)
+    relying_parties.check_conflicts(oidc, context.conflicts)
     party = _party(oidc)
     request_headers = {
         "x-origin": _origin(context),
@@ -148,46 +146,14 @@ def _file(secret: str) -> str:
     return f"secrets/{secret}"
 
 
-def taken(host: ir.VirtualHost) -> dict[Oidc, str]:
-    """Return the relying parties that cannot be served, each with the path that another one
-    uses."""
-    owners: dict[str, Oidc] = {}
-    conflicts: dict[Oidc, str] = {}
-    for oidc in _relying_parties(host):
-        taken_paths = [path for path in _paths(oidc) if owners.get(path, oidc) != oidc]
-        if taken_paths:
-            conflicts[oidc] = taken_paths[0]
-        else:
-            owners |= dict.fromkeys(_paths(oidc), oidc)
-    return conflicts
-
-
-def _relying_parties(host: ir.VirtualHost) -> dict[Oidc, None]:
-    return {
-        route.authentication: None
-        for route in host.routes
-        if isinstance(route.authentication, Oidc)
-    }
-
-
-def _paths(oidc: Oidc) -> dict[str, str]:
-    """Return the actions of a relying party by their paths."""
-    actions = {
-        oidc.callback: "callback",
-        oidc.logout.path: "logout",
-        oidc.logout.front_channel: "ended",
-    }
-    return {path: action for path, action in actions.items() if path}
-
-
 def authenticator_routes(
     context: EnvoyRouteContext, host: ir.VirtualHost
 ) -> Iterator[components.Route]:
     """Return the routes to the authenticator itself, which precede those of the host."""
     if not context.capabilities.authenticators:
         return
-    for oidc in _relying_parties(host):
-        if oidc not in context.taken:
+    for oidc in relying_parties.parties_of(host):
+        if oidc not in context.conflicts:
             try:
                 yield from _own(context, oidc)
             except InvalidValueError:
@@ -197,10 +163,10 @@ def authenticator_routes(
 
 def _own(context: EnvoyRouteContext, oidc: Oidc) -> list[components.Route]:
     party, result = _party(oidc), []
-    for path, action in _paths(oidc).items():
+    for path, action in relying_parties.paths(oidc).items():
         exact = ir.PathExact(path)
         proto = components.Route(
-            name=f"{oidc.filter}/{action}", match=route_match.match(ir.Match(exact))
+            name=f"{oidc.owner}/{action}", match=route_match.match(ir.Match(exact))
         )
         proto.route.cluster = names.AUTHENTICATOR
         proto.route.timeout.CopyFrom(quoting.duration_of(AUTHORIZATION_TIMEOUT_SECONDS))

@@ -26,8 +26,8 @@ class EnvoyRouteContext(msgspec.Struct, frozen=True):
     """Scheme of client requests."""
     keeps_slashes: bool = False
     """True: repeated and encoded slashes in paths stay as the client sent them."""
-    taken: Mapping[Oidc, str] = {}
-    """Relying parties that cannot be served, each with the path that another one already uses."""
+    conflicts: Mapping[Oidc, str] = {}
+    """Relying parties that cannot be served, each with the reason."""
     hostname: str = ""
     """Hostname of the virtual host, if it is exact and has a scope of its own."""
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 import msgspec
 from envoy.config.route.v3 import route_components_pb2 as components
 
+from gatehouse.compiler.backends import relying_parties
 from gatehouse.compiler.backends.envoy import (
     authentication,
     ext_authz,
@@ -102,7 +103,8 @@ def _virtual_host(
     unsupported: list[Unsupported],
 ) -> components.VirtualHost:
     proto = components.VirtualHost(name=host.hostname or "*", domains=domains)
-    context = msgspec.structs.replace(context, taken=ext_authz.taken(host), hostname=only)
+    conflicts = relying_parties.conflicts(host)
+    context = msgspec.structs.replace(context, conflicts=conflicts, hostname=only)
     if only:
         proto.routes.append(several_hosts_route())
     if context.keeps_slashes:

@@ -46,6 +46,7 @@ def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> RoutePiec
         raise InvalidValueError("OpenID Connect requires an NGINX with http_auth_request_module")
     if not context.capabilities.authenticators:
         raise InvalidValueError("OpenID Connect requires an agent with an authenticator")
+    relying_parties.check_conflicts(oidc, context.conflicts)
     party = _party(oidc)
     scope = f"{context.scope}/{party.name}"
 
@@ -89,14 +90,9 @@ def _fixed(party: Party, oidc: Oidc) -> tuple[Directive, ...]:
             (*first, *_authenticator_directives(), proxy_pass),
         )
 
-    paths = {
-        oidc.callback: "callback",
-        oidc.logout.path: "logout",
-        oidc.logout.front_channel: "ended",
-    }
     return (
         location(names.check_path(party.name), "check", simple_directive("internal")),
-        *(location(path, action) for path, action in paths.items() if path),
+        *(location(path, action) for path, action in relying_parties.paths(oidc).items()),
     )
 
 

@@ -244,9 +244,7 @@ def _authenticator(ask: Ask, gateway: GatewaySource) -> Fragment[File]:
     if not (able.auth_request and able.authenticators):
         return Fragment()
     needs = ask(virtual_hosts.needs_of_kind, gateway, route_context.RELYING_PARTY)
-    parties = sorted(
-        (party for _, _, party in needs), key=lambda party: (party.filter, repr(party))
-    )
+    parties = sorted((party for _, _, party in needs), key=lambda party: (party.owner, repr(party)))
     return Fragment(tuple(auth_request.authenticator_files(parties)))
 
 

@@ -12,6 +12,7 @@ from gatehouse.compiler.backends.fragments import Need
 from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.directives import Directive, DirectiveNode
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.authentication import Oidc
 from gatehouse.compiler.ir.settings import ClientSettings
 from gatehouse.compiler.ir.tracing import SpanAttribute
 
@@ -162,6 +163,8 @@ class NginxRouteContext(msgspec.Struct, frozen=True):
     """Default headers that are not sent to backends."""
     traces: TraceContext | None = None
     """Attributes of all spans; None: no request is traced."""
+    conflicts: Mapping[Oidc, str] = {}
+    """Relying parties that cannot be served, each with the reason."""
     location: str = ""
     """Named location of the answer; two shares of one backend have different ones."""
     backend: ir.Backend | None = None

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from gatehouse.compiler.backends.failures import InvalidValueError, served_without, unserved
+from gatehouse.compiler.backends import relying_parties
+from gatehouse.compiler.backends.failures import served_without, unserved
 from gatehouse.compiler.backends.fragments import Need
 from gatehouse.compiler.backends.nginx import (
     access_log,
@@ -38,7 +39,7 @@ from gatehouse.compiler.backends.nginx.match_conditions import (
     match_conditions,
     path_condition,
 )
-from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext, ServedRoute
+from gatehouse.compiler.backends.nginx.route_context import NginxRouteContext
 from gatehouse.compiler.backends.nginx.server_certificates import (
     ServerNames,
     certificate_directives,
@@ -82,7 +83,9 @@ def write_server(
 ) -> ServerFile:
     """Write the file of a virtual host. ``servers``: its servers, the default server first."""
     checked = listener_checks.checked_host(host, context)
-    host, context, check = checked.host, checked.context, checked.check
+    host, check = checked.host, checked.check
+    conflicts = relying_parties.conflicts(host)
+    context = msgspec.structs.replace(checked.context, conflicts=conflicts)
     targets, unsupported = _targets(host, context)
     unsupported += checked.unsupported
     # Servers of HTTPRoutes have no location that knows gRPC calls: as two locations for NGINX, it
@@ -192,7 +195,6 @@ def _targets(
     """Return the targets and the findings."""
     targets: list[LocationTarget] = []
     unsupported: list[Unsupported] = []
-    claimed: dict[tuple[str, ...], Directive] = {}
     for route in host.routes:
         try:
             unsupported += [
@@ -210,21 +212,11 @@ def _targets(
             if context.traces is not None:
                 trace = traces.route_trace(route.settings.tracing)
                 served = msgspec.structs.replace(served, trace=trace)
-            _claim(served, claimed)
         except Exception as error:
             unsupported.append(unserved(route.origin, error))
             served = actions.failed_locations(context, route)
         targets.append(LocationTarget(route.match.path, required, served))
     return targets, unsupported
-
-
-def _claim(served: ServedRoute, claimed: dict[tuple[str, ...], Directive]) -> None:
-    """Register the fixed paths of a route. Raises InvalidValueError if one is already used."""
-    for location in served.piece.fixed:
-        if claimed.get(location.arguments, location) != location:
-            path = location.arguments[-1]
-            raise InvalidValueError(f"the path {path} is already used by another filter")
-    claimed.update({fixed.arguments: fixed for fixed in served.piece.fixed})
 
 
 def _snippets(host: ir.VirtualHost, unsupported: list[Unsupported]) -> list[DirectiveNode]:

@@ -32,6 +32,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     FILTERS,
     Fetched,
     UrlFetch,
+    key_of,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates
 from gatehouse.compiler.ir.authentication import (
@@ -67,7 +68,7 @@ def translate_authentication_filter(ask: Ask, key: Key) -> Filters | str:
             case api.AuthenticationFilterSpec(type="JWT", jwt=api.JwtAuth() as tokens):
                 return check_tokens(ask, object_of(key).field("jwt"), tokens)
             case api.AuthenticationFilterSpec(type="OIDC", oidc=api.OidcAuth() as users):
-                return _users(ask, key, users)
+                return check_users(ask, object_of(key).field("oidc"), users, users.authorization)
     except ValueProblem as problem:
         return str(problem)
     return f"spec.type: {resource.spec.type} is not supported"
@@ -114,8 +115,12 @@ def check_tokens(
     return Filters(Route(authentication=tokens), secrets=(keys,))
 
 
-def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Filters:
-    namespace, name = key[1], spec.client_secret_ref.name
+def check_users(
+    ask: Ask, origin: Origin, spec: api.OidcLogin, required: api.AuthorizationSpec
+) -> Filters:
+    """Return the login of users that a field of an object requires. Raises ValueProblem."""
+    oidc.check_patterns(required)
+    namespace, name = origin.namespace, spec.client_secret_ref.name
     where = f"spec.oidc.clientSecretRef: Secret {namespace}/{name}"
     # Secrets written by hand often end in a newline.
     content = _data(ask, namespace, name, "client-secret", where).rstrip(b"\r\n")
@@ -126,15 +131,16 @@ def _users(ask: Ask, key: Key, spec: api.OidcAuth) -> Filters:
         _ca(ask, namespace, ca_certificate_ref.name, "spec.oidc.caCertificateRefs")
         for ca_certificate_ref in spec.ca_certificate_refs
     )
-    trusted = Origin(key[0], namespace, key[2], "oidc.caCertificateRefs")
+    trusted = origin.field("caCertificateRefs")
     trust = _named(authorities.encode(), trusted) if authorities else None
     revoked = _revoked(ask, namespace, spec.crl_secret_ref) if spec.crl_secret_ref else None
+    created = ask.read(key_of(origin)).metadata.creation_timestamp
     configuration = msgspec.structs.replace(
-        oidc.relying(f"{namespace}/{key[2]}", spec),
+        oidc.relying(origin, spec, created),
         secret=secret.name,
         trust=trust.name if trust is not None else "",
         revoked=revoked.name if revoked is not None else "",
-        authorization=_authorization(spec.authorization, "spec.oidc.authorization"),
+        authorization=_authorization(required, "spec.oidc.authorization"),
     )
     secrets = tuple(credential for credential in (secret, trust, revoked) if credential is not None)
     return Filters(Route(authentication=configuration), secrets=secrets)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from openapi_schemas import BOOLEAN, COUNT, SECURE_URL, Schema, fields, one_of, several
 from target_references import REFERENCE, targets
 
-from gatehouse.compiler.frontends.gateway_api.extensions import api_keys
+from gatehouse.compiler.frontends.gateway_api.extensions import api_keys, oidc
 from gatehouse.compiler.frontends.gateway_api.extensions import security_headers as headers
 from gatehouse.compiler.frontends.gateway_api.extensions import security_policies as policies
 
@@ -29,6 +29,8 @@ _SERVER = fields(
     port={"type": "integer", "format": "int32", "minimum": 1, "maximum": 65535},
 )
 
+_KEY_HEADER: Schema = {"type": "string", "pattern": f"^{api_keys.KEY_HEADER_PATTERN}$"}
+
 _TOKENS = fields(
     "",
     ("has(self.secretRef) != has(self.remote)", "jwt needs either secretRef or remote"),
@@ -46,12 +48,68 @@ _TOKENS = fields(
             "name values",
             name={"type": "string", "minLength": 1, "maxLength": 253},
             values=several(_TOKEN, least=1, most=64),
+            header=_KEY_HEADER,
         ),
         most=16,
     ),
 )
 
-_KEY_HEADER: Schema = {"type": "string", "pattern": f"^{api_keys.KEY_HEADER_PATTERN}$"}
+_RESERVED = ", ".join(f"'{name}'" for name in sorted(oidc.RESERVED_ARGUMENTS))
+_PATH: Schema = {"type": "string", "maxLength": 1024, "pattern": f"^{oidc.CALLBACK_PATTERN}$"}
+
+_PROVIDER: Schema = {"type": "string", "maxLength": 1024, "pattern": f"^{oidc.PROVIDER_PATTERN}$"}
+
+_USERS = fields(
+    "issuer clientID clientSecretRef",
+    (
+        f"!has(self.extraAuthArgs) || ![{_RESERVED}].exists(name, name in self.extraAuthArgs)",
+        "extraAuthArgs must not have parameters that a login sets itself",
+    ),
+    issuer=SECURE_URL,
+    clientID={
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 1024,
+        "pattern": r"^[^\x00-\x1f\x7f]*$",
+    },
+    clientSecretRef=REFERENCE,
+    configURL=_PROVIDER,
+    redirectURI=_PATH,
+    caCertificateRefs=several(REFERENCE, most=8),
+    crlSecretRef=REFERENCE,
+    pkce=BOOLEAN,
+    scopes=several(_TOKEN | {"pattern": f"^{oidc.SCOPE_PATTERN}$"}, most=32),
+    extraAuthArgs={
+        "type": "object",
+        "maxProperties": 16,
+        "additionalProperties": {"type": "string", "maxLength": 1024},
+    },
+    session=fields(
+        cookieName={"type": "string", "pattern": f"^{oidc.SESSION_COOKIE_PATTERN}$"},
+        timeout=_DURATION,
+    ),
+    logout=fields(
+        uri=_PATH,
+        postLogoutURI={
+            "type": "string",
+            "maxLength": 1024,
+            "pattern": f"^{oidc.AFTER_LOGOUT_PATTERN}$",
+        },
+        frontChannelLogoutURI=_PATH,
+        tokenHint=BOOLEAN,
+    ),
+    requiredClaims=several(
+        fields(
+            "name",
+            ("has(self.values) || has(self.header)", "a claim needs values or a header"),
+            name={"type": "string", "minLength": 1, "maxLength": 253},
+            values=several(_TOKEN, least=1, most=64),
+            header=_KEY_HEADER,
+        ),
+        most=16,
+    ),
+)
+
 _KEY_NAMES = several(
     {"type": "string", "pattern": f"^{api_keys.PARAMETER_PATTERN}$"}, least=1, most=8
 )
@@ -98,13 +156,19 @@ _EXTERNAL = fields(
 SPEC = fields(
     "targetRefs",
     (
-        "[has(self.basicAuth), has(self.jwt), has(self.apiKeys)].filter(x, x).size() <= 1",
-        "basicAuth, jwt and apiKeys exclude each other",
+        "[has(self.basicAuth), has(self.jwt), has(self.apiKeys), has(self.oidc)]"
+        ".filter(x, x).size() <= 1",
+        "basicAuth, jwt, apiKeys and oidc exclude each other",
+    ),
+    (
+        "!has(self.oidc) || self.targetRefs.all(target, target.kind != 'GRPCRoute')",
+        "oidc is not for GRPCRoutes: clients follow no redirects",
     ),
     targetRefs=targets(*policies.SECURITY_TARGETS),
     basicAuth=fields("secretRef", secretRef=REFERENCE, realm=_REALM),
     jwt=_TOKENS,
     apiKeys=_KEYS,
+    oidc=_USERS,
     externalAuth=_EXTERNAL,
     clientAddresses=fields(
         "",
@@ -130,6 +194,9 @@ SPEC = fields(
     ),
 )
 
+_CLAIM_HEADER = (
+    "Header that passes the claim to backends. They never get that of a request. Default: none."
+)
 _REALM_TEXT = f"Realm of the challenge to clients. Default: {policies.DEFAULT_REALM}."
 
 TEXTS = {
@@ -156,6 +223,41 @@ TEXTS = {
     "jwt.requiredClaims[].name": "Name of the claim.",
     "jwt.requiredClaims[].values": "Values, one of which the claim must have. Of a list, one entry "
     "must.",
+    "jwt.requiredClaims[].header": _CLAIM_HEADER,
+    "oidc": "Logins of users at an OpenID Connect provider. Requests of browsers without a session "
+    "are redirected there, others get 401.",
+    "oidc.issuer": "HTTPS URL of the provider.",
+    "oidc.clientID": "ID of the client at the provider.",
+    "oidc.clientSecretRef": "Secret whose key client-secret has the secret of the client.",
+    "oidc.clientSecretRef.name": "Name of the Secret.",
+    "oidc.configURL": "URL of the provider's metadata. Default: "
+    "/.well-known/openid-configuration of the issuer.",
+    "oidc.redirectURI": "Path or URL to which the provider sends browsers after a login. Default: "
+    "/oidc_callback_NAMESPACE_NAME of the policy.",
+    "oidc.caCertificateRefs": "Secrets with the CA certificates of the provider, in the key "
+    "ca.crt. Default: those of the data plane's system.",
+    "oidc.caCertificateRefs[].name": "Name of the Secret.",
+    "oidc.crlSecretRef": "Secret whose key ca.crl has revoked certificates.",
+    "oidc.crlSecretRef.name": "Name of the Secret.",
+    "oidc.pkce": "Use Proof Key for Code Exchange (RFC 7636). Default: true.",
+    "oidc.scopes": "Requested scopes. openid is always requested.",
+    "oidc.extraAuthArgs": "Additional parameters of the request for a login.",
+    "oidc.session": "Sessions of users, in encrypted cookies.",
+    "oidc.session.cookieName": "Name of the cookie. Default: GATEHOUSE_ and a digest of the name "
+    "of the policy.",
+    "oidc.session.timeout": "Time after which a session ends that is not refreshed, at least 1s. "
+    "Default: 8h.",
+    "oidc.logout": "End of sessions.",
+    "oidc.logout.uri": "Path that ends the session of a user. Default: none.",
+    "oidc.logout.postLogoutURI": "Path or URL to which browsers go after it. Default: none.",
+    "oidc.logout.frontChannelLogoutURI": "Path by which the provider ends a session. Default: "
+    "none.",
+    "oidc.logout.tokenHint": "Send the ID token to the provider at a logout. Default: false.",
+    "oidc.requiredClaims": "Claims that a user must have, all of them. Others get 403.",
+    "oidc.requiredClaims[].name": "Name of the claim.",
+    "oidc.requiredClaims[].values": "Values, one of which the claim must have. Of a list, one "
+    "entry must. Default: any.",
+    "oidc.requiredClaims[].header": _CLAIM_HEADER,
     "apiKeys": "Keys of clients. Requests without one get 401.",
     "apiKeys.secretRefs": "Secrets with an entry for each client: its name and its key of up to "
     f"{api_keys.MAX_KEY_CHARACTERS} letters, digits and . _ ~ + / = -.",

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import contextlib
 import io
 import os
 import signal
-import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 
+from fakes.browsers import Browser, browsing, ready, secret
 from fakes.durations import pace
-from fakes.installation import PORT, Installation, address, apply, hello, holds, route
+from fakes.installation import Installation, address, apply, hello, holds, route
 from fakes.oidc_provider import CLIENT, ENDS_AT_ONCE, SECRET, OidcProvider, oidc_provider
 from fakes.patience import until
 from gatehouse.kube import client as kube
@@ -27,11 +24,6 @@ from gatehouse.sidecars.base import control
 pytestmark = [pytest.mark.process, pytest.mark.long]
 
 FILTER = "AuthenticationFilter"
-
-
-def secret(name: str, key: str, content: str) -> dict[str, Any]:
-    data = {key: base64.b64encode(content.encode()).decode()}
-    return {"kind": "Secret", "metadata": {"name": name, "namespace": "default"}, "data": data}
 
 
 def users(provider: OidcProvider, name: str, **fields: Any) -> dict[str, Any]:
@@ -59,46 +51,6 @@ def guarded(path: str, name: str, **rule: Any) -> dict[str, Any]:
 def asking(*values: str, header: str) -> dict[str, Any]:
     claim = {"name": "groups", "values": list(values), "proxySetHeader": header}
     return {"rules": [{"claims": [claim]}]}
-
-
-class Browser:
-    """Follows redirections and keeps cookies, as long as it is asked to."""
-
-    def __init__(self, where: str, provider: OidcProvider) -> None:
-        self.origin = f"http://{where}:{PORT}"
-        self._tls = ssl.create_default_context(cadata=provider.authority)
-        self.jar = aiohttp.CookieJar(unsafe=True)
-        self._http = aiohttp.ClientSession(cookie_jar=self.jar)
-
-    async def get(self, path: str, **more: Any) -> tuple[int, dict[str, Any]]:
-        """Return the status after redirections, and the request as the echo server received it."""
-        method = more.pop("method", "GET")
-        async with self._http.request(
-            method, f"{self.origin}{path}", ssl=self._tls, **more
-        ) as response:
-            is_json = response.content_type == "application/json"
-            return response.status, await response.json() if is_json else {}
-
-    async def sent(self, where: str) -> str:
-        """Return the target of one redirection."""
-        url = f"{self.origin}{where}" if where.startswith("/") else where
-        async with self._http.get(url, ssl=self._tls, allow_redirects=False) as response:
-            return response.headers["Location"]
-
-    def cookies(self) -> set[str]:
-        return {cookie.key for cookie in self.jar}
-
-    async def close(self) -> None:
-        await self._http.close()
-
-
-@contextlib.asynccontextmanager
-async def browsing(where: str, provider: OidcProvider) -> AsyncIterator[Browser]:
-    browser = Browser(where, provider)
-    try:
-        yield browser
-    finally:
-        await browser.close()
 
 
 @pytest.fixture(scope="module", params=["gatehouse-nginx", "gatehouse-envoy"])
@@ -133,17 +85,6 @@ async def provider(
         for name in ("account", "retried", "admin"):
             await holds(client, "HTTPRoute", name, "Accepted")
         yield result
-
-
-async def ready(browser: Browser, path: str = "/account") -> None:
-    """Wait until a login leads to the provider of this test."""
-
-    async def reached() -> bool:
-        with contextlib.suppress(aiohttp.ClientError):
-            return (await browser.get(path))[0] == 200
-        return False
-
-    await until(reached)
 
 
 async def test_logged_in_user_is_forwarded_to_backend_in_headers(

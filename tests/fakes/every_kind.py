@@ -264,6 +264,14 @@ EDITS: dict[str, Edit] = {
                     "clientHeader": "X-User",
                 }
             },
+            {
+                "oidc": {
+                    "issuer": "https://id.example",
+                    "clientID": "web",
+                    "clientSecretRef": {"name": "users"},
+                    "requiredClaims": [{"name": "sub", "header": "X-User"}],
+                }
+            },
             {"clientAddresses": {"deny": ["10.0.0.0/8"]}},
             {"securityHeaders": {"frameOptions": "Deny", "contentTypeOptions": "NoSniff"}},
             {
@@ -358,7 +366,7 @@ EDITS: dict[str, Edit] = {
         ),
     ),
     "Secret": some("Secret", ["users"], st.sampled_from(["YTpi", "YQ=="]).map(
-        lambda data: {"data": {"auth": data}}
+        lambda data: {"data": {"auth": data, "client-secret": "c2VjcmV0"}}
     )),
     "ConfigMap": some(
         "ConfigMap", ["ca"], st.sampled_from(["", "nonsense"]).map(

@@ -201,6 +201,21 @@ TRAFFIC_POLICIES: dict[str, list[Object]] = {
         )[:-1],
         {"kind": "Secret", "data": {"_" * 253: base64.b64encode(b"+" * 128).decode()}},
     ],
+    "security: login of dollar signs and quotes": [
+        *secured(
+            oidc={
+                "issuer": "https://i.example",
+                "clientID": "'\"\\{};$" * 100,
+                "clientSecretRef": {"name": "r"},
+                "redirectURI": "/" + "$" * 1023,
+                "extraAuthArgs": {"'\"\\{};$": "'\"\\{};$" * 100},
+                "session": {"cookieName": "C" * 64},
+                "logout": {"uri": "/" + "'" * 1023, "postLogoutURI": "/" + "%" * 1023},
+                "requiredClaims": [{"name": "$" * 253, "values": ['"' * 256], "header": "X" * 46}],
+            }
+        )[:-1],
+        {"kind": "Secret", "data": {"client-secret": base64.b64encode(b"$\"';{}").decode()}},
+    ],
     "rate: key of quotes": limit(key='"' * 2100),
     "rate: key of many quotes": limit(key='"' * 4000),
     "rate: key of quotes below the limit": limit(key='"' * 1990),

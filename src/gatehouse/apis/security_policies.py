@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gatehouse.apis.meta import View
-from gatehouse.apis.nginx_authentication import JwtRemote, LocalReference
+from gatehouse.apis.nginx_authentication import JwtRemote, LocalReference, OidcLogin
 from gatehouse.apis.nginx_gateway import TargetsPolicy, TargetsSpec
 from gatehouse.apis.routes import ExternalAuthSpec
 
@@ -16,10 +16,11 @@ class BasicAuthSpec(View, frozen=True):
 
 
 class RequiredClaim(View, frozen=True):
-    """A claim that must have one of the values."""
+    """A claim that must have one of the values, or any if there are none."""
 
     name: str
     values: tuple[str, ...] = ()
+    header: str = ""
 
 
 class JwtSpec(View, frozen=True):
@@ -48,6 +49,12 @@ class ApiKeysSpec(View, frozen=True):
     extract_from: tuple[KeySources, ...] = ()
     client_header: str = ""
     sanitize: bool = True
+
+
+class OidcSpec(OidcLogin, frozen=True):
+    """Logins of users at an OpenID Connect provider."""
+
+    required_claims: tuple[RequiredClaim, ...] = ()
 
 
 class ClientAddressesSpec(View, frozen=True):
@@ -81,9 +88,22 @@ class SecurityPolicySpec(TargetsSpec, frozen=True, kw_only=True):
     basic_auth: BasicAuthSpec | None = None
     jwt: JwtSpec | None = None
     api_keys: ApiKeysSpec | None = None
+    oidc: OidcSpec | None = None
     external_auth: ExternalAuthSpec | None = None
     client_addresses: ClientAddressesSpec | None = None
     security_headers: SecurityHeadersSpec = SecurityHeadersSpec()
+
+    @property
+    def identity_headers(self) -> tuple[str, ...]:
+        """Headers of requests by which backends learn of clients: names of keys, and claims."""
+        keys = (self.api_keys.client_header,) if self.api_keys is not None else ()
+        claims = (
+            claim.header
+            for method in (self.jwt, self.oidc)
+            if method is not None
+            for claim in method.required_claims
+        )
+        return tuple(filter(None, (*keys, *claims)))
 
 
 class SecurityPolicy(TargetsPolicy, frozen=True):

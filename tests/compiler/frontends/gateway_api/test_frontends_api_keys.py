@@ -275,7 +275,7 @@ def test_keys_and_passwords_of_two_policies_are_in_conflict() -> None:
     )
     assert condition(engine, "SecurityPolicy", "n/q", "Accepted") == (
         "Conflicted",
-        "spec: basicAuth, jwt or apiKeys: already set for HTTPRoute r by SecurityPolicy n/p, "
+        "spec: basicAuth, jwt, apiKeys or oidc: already set for HTTPRoute r by SecurityPolicy n/p, "
         "which is older or first by name",
     )
 

@@ -32,7 +32,7 @@ def test_passwords_and_tokens_of_two_policies_are_in_conflict() -> None:
     assert isinstance(world.route().authentication, Basic)
     assert world.conditions["b", "Accepted"] == (
         "Conflicted",
-        "spec: basicAuth, jwt or apiKeys: already set for HTTPRoute r by SecurityPolicy n/a, "
+        "spec: basicAuth, jwt, apiKeys or oidc: already set for HTTPRoute r by SecurityPolicy n/a, "
         "which is older or first by name",
     )
 

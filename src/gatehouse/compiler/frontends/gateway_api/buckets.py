@@ -143,8 +143,7 @@ def of_security_policy(value: Any) -> Iterable[Key]:
     """Yield the buckets of a SecurityPolicy: those with keys to fetch, and its server."""
     if isinstance(value, security_policies.SecurityPolicy):
         yield FILTERS
-        checks, keys = value.spec.external_auth, value.spec.api_keys
-        sets_headers = keys is not None and bool(keys.client_header)
+        checks, sets_headers = value.spec.external_auth, bool(value.spec.identity_headers)
         if checks is not None:
             server = checks.backend_ref
             yield policies_by_server(server.namespace or value.metadata.namespace, server.name)

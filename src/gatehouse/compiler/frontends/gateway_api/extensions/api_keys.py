@@ -61,7 +61,7 @@ def field_problems(spec: api.ApiKeysSpec) -> Iterator[str]:
     for index, source in enumerate(spec.extract_from):
         place = f"spec.apiKeys.extractFrom[{index}]"
         for number, name in enumerate(source.headers):
-            if why := _header_problem(name):
+            if why := header_problem(name):
                 yield f"{place}.headers[{number}]: {why}"
         for field, texts in (("params", source.params), ("cookies", source.cookies)):
             for number, name in enumerate(texts):
@@ -69,7 +69,7 @@ def field_problems(spec: api.ApiKeysSpec) -> Iterator[str]:
                     why = "must have up to 64 letters, digits and . _ ~ -"
                     yield f"{place}.{field}[{number}]: invalid value {name!r}: {why}"
     if spec.client_header:
-        if why := _header_problem(spec.client_header):
+        if why := header_problem(spec.client_header):
             yield f"spec.apiKeys.clientHeader: {why}"
         elif ("header", spec.client_header.lower()) in names:
             yield "spec.apiKeys.clientHeader: must not be a header with a key"
@@ -79,7 +79,8 @@ def _compared(source: KeySource) -> str:
     return source.name.lower() if source.kind == "header" else source.name
 
 
-def _header_problem(name: str) -> str:
+def header_problem(name: str) -> str:
+    """Return why a header has neither a key nor the identity of a client; empty if it may."""
     if not re.fullmatch(KEY_HEADER_PATTERN, name):
         return f"invalid value {name!r}: must have up to 46 letters, digits and hyphens"
     if name.lower() in _MESSAGE_HEADERS:

@@ -1,6 +1,6 @@
 """Translation of AuthenticationFilters to IR: Basic, JWT and OpenID Connect.
 
-SecurityPolicies have the first two as well.
+SecurityPolicies have them as well.
 """
 
 from __future__ import annotations
@@ -240,8 +240,7 @@ def authority_holders(resource: object) -> Iterator[tuple[str, Key]]:
         return
     tokens = _tokens_of(resource)
     remote = tokens.remote if tokens is not None else None
-    users = resource.spec.oidc if isinstance(resource, api.AuthenticationFilter) else None
-    for place, spec in (("jwt.remote", remote), ("oidc", users)):
+    for place, spec in (("jwt.remote", remote), ("oidc", resource.spec.oidc)):
         for reference in spec.ca_certificate_refs if spec is not None else ():
             holder = ("Secret", resource.metadata.namespace, reference.name)
             yield f"spec.{place}.caCertificateRefs", holder

@@ -6,13 +6,15 @@ leave a route without its checks.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from gatehouse.apis import nginx_authentication, routes
 from gatehouse.apis import security_policies as api
 from gatehouse.apis.gateway import GATEWAY_API_GROUP
 from gatehouse.apis.resource_limits import ResourceLimits
-from gatehouse.compiler.frontends.gateway_api.extensions import api_keys
+from gatehouse.compiler.frontends.gateway_api.extensions import api_keys, oidc
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import (
     ValueProblem,
     parse_nginx_seconds,
@@ -28,6 +30,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.security_headers import
     browser_headers,
 )
 from gatehouse.compiler.ir.authentication import ClientNetworks
+from gatehouse.dataplane.origin import Origin
 from kube_base.types import ip_addresses
 
 SECURITY_KIND = "SecurityPolicy"
@@ -36,16 +39,24 @@ SECURITY_TARGETS = ("Gateway", "HTTPRoute", "GRPCRoute")
 
 DEFAULT_REALM = "Restricted"
 
+USER_TARGETS = ("Gateway", "HTTPRoute")
+"""Kinds of targets with ``oidc``: clients of gRPC follow no redirects."""
+
 PolicyAuthentication = (
-    nginx_authentication.BasicAuth | nginx_authentication.JwtAuth | api.ApiKeysSpec
+    nginx_authentication.BasicAuth | nginx_authentication.JwtAuth | api.ApiKeysSpec | api.OidcSpec
 )
 """Authentication of a policy; passwords and tokens as in an AuthenticationFilter."""
 
-_AUTHENTICATION_FIELDS = {"basic_auth": "basicAuth", "jwt": "jwt", "api_keys": "apiKeys"}
+_AUTHENTICATION_FIELDS = {
+    "basic_auth": "basicAuth",
+    "jwt": "jwt",
+    "api_keys": "apiKeys",
+    "oidc": "oidc",
+}
 """Fields of which a policy has one, by name in its view."""
 
 SECURITY_FIELDS = {
-    "authentication": "basicAuth, jwt or apiKeys",
+    "authentication": "basicAuth, jwt, apiKeys or oidc",
     "external_auth": "externalAuth",
     "client_addresses": "clientAddresses",
     **{f"headers.{name}": field for name, field in HEADER_FIELDS.items()},
@@ -69,9 +80,12 @@ def security_policy(policy: api.SecurityPolicy, limits: ResourceLimits) -> Parse
         if target.group != GATEWAY_API_GROUP or target.kind not in SECURITY_TARGETS:
             kind = f"{target.group}/{target.kind}".lstrip("/")
             parse.problems.append(f"spec.targetRefs[{index}]: kind {kind} is not supported")
+        elif spec.oidc is not None and target.kind not in USER_TARGETS:
+            why = f"kind {target.kind} is not supported with oidc: clients follow no redirects"
+            parse.problems.append(f"spec.targetRefs[{index}]: {why}")
     names = [name for field, name in _AUTHENTICATION_FIELDS.items() if getattr(spec, field)]
     parse.problems += [f"spec.{name}: may not be set with {names[0]}" for name in names[1:]]
-    authentication = _authentication(parse, spec)
+    authentication = _authentication(parse, policy)
     addresses = _addresses(parse, policy)
     headers = BrowserHeaders()
     try:
@@ -81,15 +95,17 @@ def security_policy(policy: api.SecurityPolicy, limits: ResourceLimits) -> Parse
     return parse.result(SecuritySettings(authentication, spec.external_auth, addresses, headers))
 
 
-def _authentication(
-    parse: FieldParser, spec: api.SecurityPolicySpec
-) -> PolicyAuthentication | None:
+def _authentication(parse: FieldParser, policy: api.SecurityPolicy) -> PolicyAuthentication | None:
+    spec = policy.spec
     if spec.jwt is not None:
         _check_tokens(parse, spec.jwt)
         return tokens_of(spec.jwt)
     if spec.api_keys is not None:
         parse.problems += api_keys.field_problems(spec.api_keys)
         return spec.api_keys
+    if spec.oidc is not None:
+        _check_users(parse, origin_of(policy).field("oidc"), spec.oidc)
+        return spec.oidc
     basic = spec.basic_auth
     if basic is None:
         return None
@@ -106,6 +122,33 @@ def _check_tokens(parse: FieldParser, spec: api.JwtSpec) -> None:
     for index, claim in enumerate(spec.required_claims):
         if not claim.name or not claim.values:
             parse.problems.append(f"spec.jwt.requiredClaims[{index}]: needs a name and values")
+    _check_headers(parse, "jwt", spec.required_claims)
+
+
+def _check_users(parse: FieldParser, origin: Origin, spec: api.OidcSpec) -> None:
+    parse("oidc.session.timeout", _unit, spec.session.timeout)
+    for index, claim in enumerate(spec.required_claims):
+        if not claim.name or not (claim.values or claim.header):
+            why = "needs a name, and values or a header"
+            parse.problems.append(f"spec.oidc.requiredClaims[{index}]: {why}")
+    _check_headers(parse, "oidc", spec.required_claims)
+    if not parse.problems:
+        try:
+            oidc.relying(origin, spec)
+        except ValueProblem as problem:
+            parse.problems.append(str(problem))
+
+
+def _check_headers(parse: FieldParser, field: str, claims: Sequence[api.RequiredClaim]) -> None:
+    names = [claim.header.lower() for claim in claims]
+    for index, claim in enumerate(claims):
+        if not claim.header:
+            continue
+        why = api_keys.header_problem(claim.header)
+        if names.index(claim.header.lower()) < index:
+            why = "another claim has this header"
+        if why:
+            parse.problems.append(f"spec.{field}.requiredClaims[{index}].header: {why}")
 
 
 def _addresses(parse: FieldParser, policy: api.SecurityPolicy) -> ClientNetworks | None:
@@ -151,10 +194,6 @@ def _unit(text: str | None) -> float | None:
 
 def tokens_of(spec: api.JwtSpec) -> nginx_authentication.JwtAuth:
     """Return the settings of an AuthenticationFilter that has the same checks."""
-    claims = tuple(
-        nginx_authentication.ClaimRule(claim.name, claim.values) for claim in spec.required_claims
-    )
-    rules = (nginx_authentication.AuthorizationRule(claims),) if claims else ()
     return nginx_authentication.JwtAuth(
         realm=spec.realm or DEFAULT_REALM,
         source="Remote" if spec.remote is not None else "File",
@@ -162,5 +201,19 @@ def tokens_of(spec: api.JwtSpec) -> nginx_authentication.JwtAuth:
         remote=spec.remote,
         key_cache=spec.refresh_interval,
         leeway=spec.leeway,
-        authorization=nginx_authentication.AuthorizationSpec(rules),
+        authorization=required_claims(spec.required_claims),
     )
+
+
+def required_claims(
+    required: Sequence[api.RequiredClaim],
+) -> nginx_authentication.AuthorizationSpec:
+    """Return the settings of an AuthenticationFilter that requires all of these claims."""
+    claims = tuple(
+        nginx_authentication.ClaimRule(
+            name=claim.name, values=claim.values, proxy_set_header=claim.header
+        )
+        for claim in required
+    )
+    rules = (nginx_authentication.AuthorizationRule(claims),) if claims else ()
+    return nginx_authentication.AuthorizationSpec(rules)

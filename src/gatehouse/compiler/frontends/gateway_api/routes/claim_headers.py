@@ -1,7 +1,7 @@
 """Headers by which authentication passes claims to a Service: other routes must remove them.
 
-Those of an AuthenticationFilter have claims, those of an ExternalAuth filter or a SecurityPolicy
-what its server says, or the name of the client with a key.
+Those of an AuthenticationFilter have claims, those of an ExternalAuth filter what its server says,
+and those of a SecurityPolicy either, or the name of the client with a key.
 
 A backend that trusts such a header cannot tell by which route a request came. Only the namespace
 of the Service decides which headers it trusts: a foreign route must not remove headers from its
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from gatehouse.apis import nginx_authentication as api
 from gatehouse.apis import nginx_gateway, routes
-from gatehouse.apis.security_policies import ApiKeysSpec, SecurityPolicy
+from gatehouse.apis.security_policies import SecurityPolicy
 from gatehouse.compiler.frontends.gateway_api import header_names
 from gatehouse.compiler.frontends.gateway_api.inputs import (
     authenticated_routes_by_service,
@@ -82,7 +82,7 @@ def trusted_headers(ask: Ask, service: ServiceName) -> tuple[str, ...]:
             _serves(ask, (target.kind, key[1], target.name), service) for target in policy.targets
         ):
             names |= set(_server_headers(policy.spec.external_auth))
-            names |= set(_client_header(policy.spec.api_keys))
+            names |= set(_valid(policy.spec.identity_headers))
     return tuple(sorted(names))
 
 
@@ -103,11 +103,11 @@ def _server_headers(spec: routes.ExternalAuthSpec | None) -> Iterable[str]:
             yield name.lower()
 
 
-def _client_header(spec: ApiKeysSpec | None) -> Iterable[str]:
-    """Yield the header in lower case that only a check of keys may set."""
-    name = spec.client_header if spec is not None else ""
-    if name and not header_names.request_problem("set", name):
-        yield name.lower()
+def _valid(names: Iterable[str]) -> Iterable[str]:
+    """Yield the names in lower case of headers that may be set."""
+    for name in names:
+        if not header_names.request_problem("set", name):
+            yield name.lower()
 
 
 def service_claim_headers(ask: Ask, key: Key) -> tuple[tuple[ServiceName, str], ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from gatehouse.apis.nginx_authentication import JwtAuth
-from gatehouse.apis.security_policies import ApiKeysSpec
+from gatehouse.apis.security_policies import ApiKeysSpec, OidcSpec
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions import api_keys, authentication
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
@@ -21,6 +21,7 @@ from gatehouse.compiler.frontends.gateway_api.extensions.security_policies impor
     SECURITY_KIND,
     PolicyAuthentication,
     SecuritySettings,
+    required_claims,
 )
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import (
@@ -86,6 +87,9 @@ def _authentication(ask: Ask, gateway: Key, key: Key, spec: PolicyAuthentication
             result = authentication.check_tokens(ask, origin.field("jwt"), spec, "spec.jwt")
         elif isinstance(spec, ApiKeysSpec):
             result = api_keys.check_keys(ask, origin.field("apiKeys"), spec)
+        elif isinstance(spec, OidcSpec):
+            claims = required_claims(spec.required_claims)
+            result = authentication.check_users(ask, origin.field("oidc"), spec, claims)
         else:
             result = authentication.check_passwords(ask, origin.field("basicAuth"), spec)
     except ValueProblem as problem:

@@ -15,6 +15,7 @@ SHARED = {
     "client settings of the Gateway": ("ClientSettingsPolicy", "limits"),
     "settings of an upstream": ("UpstreamSettingsPolicy", "balancing"),
     "sessions of a Service": ("XBackendTrafficPolicy", "sessions"),
+    "sessions of another Service": ("XBackendTrafficPolicy", "other-sessions"),
     "certificate": ("Secret", "tls"),
     "L4 route": ("TCPRoute", "l4"),
 }

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fakes.installation import PORT, address, apply, hello
+from fakes.installation import BACKEND, PORT, REVISED, address, apply, hello
 from fakes.installation_fixtures import backends, client
 from fakes.installation_fixtures import shared_installation as installation
 from fakes.patience import until
@@ -27,8 +27,8 @@ def gateway_class(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def policy(name: str, **fields: Any) -> dict[str, Any]:
-    target = {"group": "", "kind": "Service", "name": "app"}
+def policy(name: str, service: str = "app", **fields: Any) -> dict[str, Any]:
+    target = {"group": "", "kind": "Service", "name": service}
     return {
         **POLICIES.type_meta,
         "metadata": {"name": name, "namespace": "default"},
@@ -90,6 +90,51 @@ async def test_policy_of_a_service_sets_sessions_and_says_what_the_proxy_lacks(
     await client.delete(POLICIES, "a", "default")
     await expect(client, "b", "True", "Accepted", "the policy is accepted")
     await until(has_session)
+
+
+def with_endpoint(name: str, endpoint: tuple[str, int]) -> list[dict[str, Any]]:
+    """Return a Service with an endpoint."""
+    address, port = endpoint
+    _, service, endpoints, _ = hello()
+    service["metadata"]["name"] = name
+    labels = {"kubernetes.io/service-name": name}
+    endpoints["metadata"] |= {"name": f"{name}-1", "labels": labels}
+    endpoints["ports"] = [{"name": "http", "port": port, "protocol": "TCP"}]
+    endpoints["endpoints"] = [{"addresses": [address]}]
+    return [service, endpoints]
+
+
+async def test_policy_of_one_service_sets_no_session_of_the_other_of_a_rule(
+    client: kube.Client, backends: None, gateway_class: str
+) -> None:
+    gateway, _, _, route = hello(gateway_class)
+    route["metadata"]["name"] = "both"
+    services = {"sticky": BACKEND, "free": REVISED}
+    match = {"path": {"type": "PathPrefix", "value": "/both"}}
+    references = [{"name": name, "port": 80} for name in services]
+    route["spec"]["rules"] = [{"matches": [match], "backendRefs": references}]
+    objects = [one for name in services for one in with_endpoint(name, services[name])]
+    await apply(client, [gateway, *objects, route])
+    session = {"cookie": {"name": "own"}}
+    await client.create(POLICIES, policy("sticky", "sticky", sessionPersistence=session))
+    await expect(client, "sticky", "True", "Accepted", "the policy is accepted")
+    where = await address(client)
+
+    async def begun() -> tuple[str, bool]:
+        """Return the text of a response, and whether it begins a session."""
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://{where}:{PORT}/both") as answer,
+        ):
+            return await answer.text(), any(name.startswith("own-") for name in answer.cookies)
+
+    async def has_session() -> bool:
+        return (await begun())[1]
+
+    await until(has_session)
+    answers = {await begun() for _ in range(40)}
+    assert len(answers) == 2, "each Service always or never begins a session"
+    assert {is_begun for _, is_begun in answers} == {True, False}
 
 
 async def test_mesh_that_names_gatehouse_is_not_accepted(

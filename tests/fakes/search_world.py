@@ -77,6 +77,12 @@ class World:
         rejected = gateway_api.rejected_object_key(GATEWAY, gateway_api.key_of(key))
         return "" if rejected in self.quarantine.inputs else self.specs.get(key, "")
 
+    def _sessions(self, name: str) -> http.Persistence | None:
+        """Return the sessions of a policy, if it is there and not rejected."""
+        kind = "XBackendTrafficPolicy"
+        text, source = self.text(kind, name), origin(kind, name).field("sessionPersistence")
+        return http.Persistence("cookie", text, origin=source) if text else None
+
     def compile(self) -> ir.GatewayConfiguration:
         """Compile as the front end does."""
         policy = self.text("SnippetsPolicy", "all")
@@ -87,10 +93,8 @@ class World:
             sources = (("body_size", origin("ClientSettingsPolicy", "limits").field("body")),)
             size = -1 if BAD in limit else len(limit)
             settings = Settings(client=ClientSettings(body_size=size, sources=sources))
-        session: http.Persistence | None = None
-        if text := self.text("XBackendTrafficPolicy", "sessions"):
-            source = origin("XBackendTrafficPolicy", "sessions").field("sessionPersistence")
-            session = http.Persistence("cookie", text, origin=source)
+        both = ("sessions", "other-sessions")
+        persisted = tuple(http.Backend("app", persistence=self._sessions(name)) for name in both)
         routes, shared = [], []
         for name, (text, used) in self.routes.items():
             snippets: tuple[NginxSnippet, ...] = common if policy else ()
@@ -98,7 +102,7 @@ class World:
                 shared.append(NginxSnippet(origin("SnippetsFilter", used), "http", snippet_text))
                 snippets += (shared[-1],)
             part = Origin("HTTPRoute", "ns", name, "rules[0].matches[0]")
-            action: http.Action = http.Forward((http.Backend("app", persistence=session),))
+            action: http.Action = http.Forward(persisted)
             if used and not self.text("SnippetsFilter", used):
                 action = http.Respond(500)
             match = http.Match(http.PathPrefix(f"/{name}/{text}"))

@@ -17,16 +17,16 @@ import msgspec
 
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
-from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
+from gatehouse.compiler.ir.http import Cluster, Persistence, Route, VirtualHost
 from gatehouse.compiler.ir.kube_apiserver import ApiCluster, ApiListener
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
+from gatehouse.compiler.ir.sessions import mixed_sessions
 from gatehouse.compiler.ir.settings import Settings
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.mixed_entries import mixed_entries, united_credentials
 from gatehouse.controller.quarantined_routes import (
     bare_route,
     objects_of_route,
-    session_objects,
     tracing_objects,
 )
 from gatehouse.controller.used_credentials import NOWHERE, certificate_port, with_used_credentials
@@ -258,13 +258,16 @@ class _Differences:
             objects = self._relevant((authentication.origin.whole,), old)
             if self._holds(self._parts(objects, secrets)):
                 authentication = old.authentication
-        session = self._chosen(old.policy_session, new.policy_session, session_objects(new))
         return msgspec.structs.replace(
-            new if session == new.policy_session else new.with_session(session),
+            new,
+            action=mixed_sessions(old.action, new.action, self._session),
             authentication=authentication,
             settings=self._traffic_settings(old.settings, new.settings),
             snippets=self._snippets(old.snippets, new.snippets),
         )
+
+    def _session(self, old: Persistence | None, new: Persistence | None) -> Persistence | None:
+        return self._chosen(old, new, () if new is None else (new.origin.whole,))
 
     def _traffic_settings(self, old: Settings, new: Settings) -> Settings:
         limits = tuple(limit.origin.whole for limit in new.rates.limits)

@@ -8,6 +8,7 @@ import msgspec
 
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
 from gatehouse.compiler.ir.http import Respond, Route
+from gatehouse.compiler.ir.sessions import policy_sessions, without_sessions
 from gatehouse.compiler.ir.settings import Settings
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.table import table_difference
@@ -20,7 +21,7 @@ def failing_route(route: Route) -> Route:
 
 def bare_route(route: Route) -> Route:
     """Return a route without what policies and filters set."""
-    own = route if route.policy_session is None else route.with_session(None)
+    own = without_sessions(route, lambda _: True)
     own = own if own.policy_retry is None else own.with_retry(None)
     return msgspec.structs.replace(own, settings=Settings(), authentication=None, snippets=())
 
@@ -31,17 +32,13 @@ def objects_of_route(route: Route) -> Iterator[Origin]:
     for section in settings.sections.values():
         yield from section.objects
     yield from (limit.origin.whole for limit in settings.rates.limits)
-    yield from (*session_objects(route), *tracing_objects(settings))
+    yield from (session.origin.whole for session in policy_sessions(route))
+    yield from tracing_objects(settings)
     if route.policy_retry is not None:
         yield route.policy_retry.origin.whole
     if route.authentication is not None:
         yield route.authentication.origin.whole
     yield from (snippet.origin for snippet in route.snippets)
-
-
-def session_objects(route: Route) -> tuple[Origin, ...]:
-    """Return the policy that sets the session persistence of a route, if one does."""
-    return (route.policy_session.origin.whole,) if route.policy_session is not None else ()
 
 
 def tracing_objects(settings: Settings) -> tuple[Origin, ...]:

@@ -21,6 +21,7 @@ from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir.http import Cluster, Route, VirtualHost
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
+from gatehouse.compiler.ir.sessions import without_sessions
 from gatehouse.compiler.ir.settings import DataPlaneSettings, Settings
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.held_back import HeldBack, without_held_back
@@ -171,8 +172,7 @@ class _Reduction:
             absent = removed and (self._drops or self._is_new(route.origin))
             return None if absent else failing_route(route)
         self._used |= route.clusters
-        if route.policy_session is not None and self._removes(route.policy_session.origin):
-            route = route.with_session(None)
+        route = without_sessions(route, lambda session: self._removes(session.origin))
         if route.policy_retry is not None and self._removes(route.policy_retry.origin):
             route = route.with_retry(None)
         settings, snippets = self._settings(route.settings), self._snippets(route.snippets)

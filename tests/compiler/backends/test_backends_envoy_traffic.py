@@ -324,7 +324,8 @@ async def test_timeouts_and_retries_are_applied() -> None:
 async def test_session_stays_on_its_endpoint(kind: str) -> None:
     async with backend("one") as one, backend("two") as two:
         session = ir.Persistence(kind, "X-Session", 60)  # type: ignore[arg-type]
-        hosts = [host("*.example", route_to("c").with_session(session))]
+        action = ir.Forward((ir.Backend("c", persistence=session),))
+        hosts = [host("*.example", msgspec.structs.replace(route_to("c"), action=action))]
         async with serving(plain(hosts, [ir.Cluster("c", (one, two))])) as served:
             _, headers, first = await served.ask("a.example")
             if kind == "cookie":

@@ -115,7 +115,7 @@ def _of_rule(session: str, services: list[str], backends: str = SPLIT) -> Gatewa
 
 
 def _of_policy(session: str, services: list[str]) -> GatewayConfiguration:
-    return compiled_gateway(CLASS, *services, route(f"- {SPLIT}"), policy(session))
+    return compiled_gateway(CLASS, *services, route(f"- {SPLIT}"), policy(session, "a", "b"))
 
 
 def _of_backends(kind: str, services: list[str]) -> GatewayConfiguration:
@@ -276,14 +276,15 @@ POLICY_RULES = """
 """
 
 
-def policy(session: str) -> str:
-    """Return an XBackendTrafficPolicy of the Service ``a``."""
+def policy(session: str, *services: str) -> str:
+    """Return an XBackendTrafficPolicy of Services, by default ``a``."""
+    targets = ", ".join(f"{{group: '', kind: Service, name: {one}}}" for one in services or "a")
     return f"""
 apiVersion: gateway.networking.x-k8s.io/v1alpha1
 kind: XBackendTrafficPolicy
 metadata: {{name: p}}
 spec:
-  targetRefs: [{{group: '', kind: Service, name: a}}]
+  targetRefs: [{targets}]
   sessionPersistence: {session}
 """
 
@@ -293,8 +294,7 @@ spec:
 async def test_sessions_of_a_policy_differ_by_rule_and_keep_their_endpoint(
     runner: Runner, tmp_path: Path
 ) -> None:
-    """The policy of one Service applies to all backends of a rule."""
-    objects = (CLASS, route(POLICY_RULES), policy("{cookie: {name: shop}}"))
+    objects = (CLASS, route(POLICY_RULES), policy("{cookie: {name: shop}}", "a", "b"))
     async with (
         _services() as services,
         serving_objects(runner, tmp_path, *objects, *services) as proxy,
@@ -309,6 +309,27 @@ async def test_sessions_of_a_policy_differ_by_rule_and_keep_their_endpoint(
         second.cookies, second.lines = {own: "x"}, []
         await second.visit("/second")
         assert second.lines
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize("session", ["{cookie: {name: shop}}", HEADER], ids=["cookie", "header"])
+async def test_policy_of_one_service_keeps_no_endpoint_of_another(
+    runner: Runner, session: str, tmp_path: Path
+) -> None:
+    objects = (CLASS, route(POLICY_RULES), policy(session))
+    async with (
+        _services() as services,
+        serving_objects(runner, tmp_path, *objects, *services) as proxy,
+    ):
+        clients = [Client(proxy) for _ in range(20)]
+        for client in clients:
+            first = await client.visit("/second")
+            begun = bool(client.lines or client.headers)
+            assert begun == (first[0] == "a"), "only the Service of the policy begins a session"
+        visited = {*await clients[0].visits("/second", 100)}
+        assert len([endpoint for endpoint in visited if endpoint[0] == "a"]) == 1
+        assert len([endpoint for endpoint in visited if endpoint[0] == "b"]) == 3
 
 
 TOO_LONG = (

@@ -29,6 +29,7 @@ from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
 )
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
+from gatehouse.compiler.ir.sessions import policy_sessions
 from gatehouse.dataplane.origin import NO_ORIGIN, object_of
 from gatehouse.incremental.query import Ask, Key
 from kube_base.types.ip_addresses import bracketed
@@ -196,8 +197,7 @@ def applied_settings(
     checks = (route.authentication, route.external_auth, route.client_addresses)
     of_policy = resources.SECURITY_POLICIES.kind
     origins += [one.origin for one in checks if one is not None and one.origin.kind == of_policy]
-    if route.policy_session is not None:
-        origins.append(route.policy_session.origin)
+    origins += [session.origin for session in policy_sessions(route)]
     if route.policy_retry is not None:
         origins.append(route.policy_retry.origin)
     known = dict.fromkeys(origin for origin in origins if origin != NO_ORIGIN)

@@ -2,6 +2,7 @@
 
 - :mod:`~gatehouse.compiler.ir.gateway`: listeners, TLS, L4 and PROXY protocol ports of a gateway.
 - :mod:`~gatehouse.compiler.ir.http`: matches, filters, actions, routes, virtual hosts, clusters.
+- :mod:`~gatehouse.compiler.ir.sessions`: session persistence that policies set.
 - :mod:`~gatehouse.compiler.ir.grpc_status`: statuses of gRPC for statuses of HTTP.
 - :mod:`~gatehouse.compiler.ir.authentication`: basic authentication, JWT, OpenID Connect.
 - :mod:`~gatehouse.compiler.ir.settings`: traffic settings of policies and data planes.

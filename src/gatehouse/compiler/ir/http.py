@@ -206,11 +206,6 @@ class Forward(msgspec.Struct, frozen=True, tag=True):
         backends = {backend.cluster for backend in self.backends}
         return frozenset(backends | {mirror.cluster for mirror in self.mirrors})
 
-    def with_session(self, session: Persistence | None) -> Forward:
-        """Return the action with another session persistence of all its backends."""
-        backends = [msgspec.structs.replace(one, persistence=session) for one in self.backends]
-        return msgspec.structs.replace(self, backends=tuple(backends))
-
 
 class Redirect(msgspec.Struct, frozen=True, tag=True):
     """Answer with a redirect; None keeps the value of the request.
@@ -281,25 +276,10 @@ class Route(msgspec.Struct, frozen=True):
         return used if self.external_auth is None else used | {self.external_auth.cluster}
 
     @property
-    def policy_session(self) -> Persistence | None:
-        """Session persistence that a policy sets; None if none does."""
-        for backend in self.action.backends if isinstance(self.action, Forward) else ():
-            session = backend.persistence
-            if session is not None and session.origin != NO_ORIGIN:
-                return session
-        return None
-
-    @property
     def policy_retry(self) -> Retry | None:
         """Retries that a policy sets; None if the route itself sets them."""
         retry = self.action.retry if isinstance(self.action, Forward) else None
         return retry if retry is not None and retry.origin != NO_ORIGIN else None
-
-    def with_session(self, session: Persistence | None) -> Route:
-        """Return the route with another session persistence of all its backends."""
-        if not isinstance(self.action, Forward):
-            return self
-        return msgspec.structs.replace(self, action=self.action.with_session(session))
 
     def with_retry(self, retry: Retry | None) -> Route:
         """Return the route with other retries."""

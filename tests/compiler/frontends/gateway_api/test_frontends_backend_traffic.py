@@ -14,6 +14,7 @@ from gatehouse.apis.resource_limits import ResourceLimits
 from gatehouse.compiler.frontends import gateway_api
 from gatehouse.compiler.frontends.gateway_api.extensions import backend_traffic_policies
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.sessions import sessions_of
 from gatehouse.compiler.ir.settings import Balancing, RetryBudget
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Engine, Key
@@ -51,14 +52,9 @@ def engine(
 
 
 def sessions(world: Engine) -> list[ir.Persistence | None]:
-    """Return the session persistence of each rule: that of all its backends."""
-    result = []
+    """Return the session persistence of each backend, in the order of the rules."""
     with world.compile() as ask:
-        for route in routes(ask):
-            assert isinstance(route.action, ir.Forward)
-            (session,) = {backend.persistence for backend in route.action.backends}
-            result.append(session)
-    return result
+        return [session for route in routes(ask) for session in sessions_of(route.action)]
 
 
 def budgets(world: Engine) -> list[RetryBudget | None]:
@@ -219,28 +215,35 @@ def test_header_has_the_name_of_the_policy_because_clients_send_it() -> None:
 SHARED_RULE = {"backendRefs": [{"name": "t", "port": 80}, BACKEND]}
 
 
-def test_policy_of_one_service_applies_to_all_backends_of_a_rule() -> None:
-    """ "When using multiple backends in traffic splitting, all backends should have session
-    persistence enabled for consistent behavior." (GEP-1619)"""
-    world = engine((POLICY, spec(sessionPersistence=COOKIE)), rules=[SHARED_RULE])
-    (session,) = sessions(world)
-    assert session is not None
-    assert session.origin.name == "p"
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        ({"p": ["s"]}, ["", "p"]),
+        ({"p": ["t"]}, ["p", ""]),
+        ({"p": ["s", "t"]}, ["p", "p"]),
+        ({"p": ["s"], "q": ["t"]}, ["q", "p"]),
+        ({"p": ["s"], "q": ["s", "t"]}, ["", "p"]),
+    ],
+    ids=["second", "first", "one of both", "one of each", "one in conflict"],
+)
+def test_policy_of_a_service_applies_to_no_other_backend_of_a_rule(
+    targets: dict[str, list[str]], expected: list[str]
+) -> None:
+    """A policy is "applied to the targeted backend" (GEP-1619)."""
+    policies = [
+        ((KIND, "n", name), spec(*services, sessionPersistence=COOKIE))
+        for name, services in targets.items()
+    ]
+    world = engine(*policies, rules=[SHARED_RULE])
+    assert [one.origin.name if one is not None else "" for one in sessions(world)] == expected
+    served = [key for key, _ in policies if key[2] in expected]
+    assert [status(world, key) for key in served] == [[ACCEPTED]] * len(served)
 
 
-def test_older_policy_applies_to_a_rule_with_two_services_and_the_other_says_so() -> None:
-    other: Key = (KIND, "n", "q")
-    world = engine(
-        (POLICY, spec("s", sessionPersistence=COOKIE)),
-        (other, spec("t", sessionPersistence=COOKIE)),
-        rules=[SHARED_RULE],
-    )
-    (session,) = sessions(world)
-    assert session is not None
-    assert session.origin.name == "p"
-    assert status(world) == [ACCEPTED]
-    (condition,) = status(world, other)
-    assert condition.startswith(f"{ACCEPTED}; not supported: spec.sessionPersistence: a rule that")
+def test_sessions_of_a_rule_precede_those_of_each_service() -> None:
+    rule = {**SHARED_RULE, "sessionPersistence": {"cookie": {"name": "own"}}}
+    world = engine((POLICY, spec(sessionPersistence=COOKIE)), rules=[rule])
+    assert sessions(world) == [ir.Persistence("cookie", "own")] * 2
 
 
 def test_oldest_policy_of_a_service_applies_as_a_whole() -> None:

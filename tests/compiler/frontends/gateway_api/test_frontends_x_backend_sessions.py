@@ -19,6 +19,7 @@ from fakes.x_backend_world import (
     route_to,
 )
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.sessions import sessions_of
 
 COOKIE = {"type": "Cookie", "cookie": {"name": "session", "path": "/shop"}}
 ONLY_PERMANENT = "is supported for cookies with lifetimeType Permanent only"
@@ -131,18 +132,19 @@ def test_each_of_several_backends_has_its_own_sessions() -> None:
     assert not [one for one in world.status() if one.startswith("Partially")]
 
 
-def test_sessions_of_a_policy_replace_those_of_the_backend_and_are_named() -> None:
+def test_backend_has_its_sessions_beside_those_of_a_policy_of_another_backend() -> None:
     world = with_session(COOKIE)
     world.put(("Service", "n", "s"), {"ports": [{"port": 80}]})
     target = {"group": "", "kind": "Service", "name": "s"}
     spec = {"targetRefs": [target], "sessionPersistence": {"cookie": {"name": "policy"}}}
     world.put(("XBackendTrafficPolicy", "n", "p"), spec)
     world.put(ROUTE, route_to(REFERENCE, {"name": "s", "port": 80}))
-    own = persistence(world)
-    assert own is not None
-    assert own.name.startswith("policy-")
-    message = "HTTPRoute n/r: rules[0]: has the sessions of XBackendTrafficPolicy n/p"
-    assert any(message in one for one in world.status())
+    (action,) = world.actions()
+    own, other = sessions_of(action)
+    assert own == ir.Persistence("cookie", "session", 0, "/shop")
+    assert other is not None
+    assert other.name.startswith("policy-")
+    assert not [one for one in world.status() if one.startswith("Partially")]
 
 
 def test_connections_have_no_sessions() -> None:

@@ -16,6 +16,7 @@ from gatehouse.compiler.backends.nginx.route_context import (
     definitions,
 )
 from gatehouse.compiler.ir import http as ir
+from gatehouse.compiler.ir.sessions import policy_sessions, without_sessions
 from gatehouse.compiler.ir.unsupported import Unsupported, UnsupportedSetting
 
 SESSION = "gh_session"
@@ -97,15 +98,21 @@ def served_host(host: ir.VirtualHost) -> tuple[ir.VirtualHost, tuple[Unsupported
     """
     routes, unsupported = list(host.routes), []
     for index, route in enumerate(routes):
-        session = route.policy_session
-        if session is None:
-            continue
-        try:
-            _session_directives(session)
-        except InvalidValueError as error:
-            routes[index] = route.with_session(None)
-            setting = UnsupportedSetting(session.origin, str(error))
+        problems = {one: why for one in policy_sessions(route) if (why := _problem(one))}
+        if problems:
+            routes[index] = without_sessions(route, problems.__contains__)
+        for session, why in problems.items():
+            setting = UnsupportedSetting(session.origin, why)
             unsupported.append(served_without(route.origin, setting))
     if unsupported:
         host = msgspec.structs.replace(host, routes=tuple(routes))
     return host, tuple(unsupported)
+
+
+def _problem(session: ir.Persistence) -> str:
+    """Return why NGINX does not support a session; empty if it does."""
+    try:
+        _session_directives(session)
+    except InvalidValueError as error:
+        return str(error)
+    return ""

@@ -17,6 +17,7 @@ from gatehouse.compiler.backends.nginx.capabilities import NginxCapabilities
 from gatehouse.compiler.backends.nginx.generator import NginxGenerator
 from gatehouse.compiler.ir import gateway as ir
 from gatehouse.compiler.ir import http
+from gatehouse.compiler.ir.sessions import policy_sessions, without_sessions
 from gatehouse.compiler.ir.settings import (
     DataPlaneSettings,
     RateLimits,
@@ -282,8 +283,11 @@ def _parts(route: http.Route) -> Iterator[tuple[_Change, tuple[Origin, ...]]]:
     yield without(rates=RateLimits()), limits
     tracing = settings.tracing
     yield without(tracing=None), (tracing.origin,) if tracing is not None else ()
-    if route.policy_session is not None:
-        yield lambda of: of.with_session(None), (route.policy_session.origin.whole,)
+    for session in policy_sessions(route):
+        yield (
+            lambda of, one=session: without_sessions(of, one.__eq__),  # type: ignore[misc]
+            (session.origin.whole,),
+        )
     if route.policy_retry is not None:
         yield lambda of: of.with_retry(None), (route.policy_retry.origin.whole,)
     if route.authentication is not None:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
-from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.extensions.backend_traffic_policies import (
     RETRY_FIELD,
     TRAFFIC_KIND,
@@ -23,12 +20,11 @@ from gatehouse.compiler.frontends.gateway_api.extensions.policy_fields import (
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_parsing import (
     TRAFFIC_KINDS,
-    age_of,
     policy_settings,
 )
 from gatehouse.compiler.frontends.gateway_api.extensions.trace_policies import TracePolicy
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
-from gatehouse.compiler.frontends.gateway_api.inputs import key_of, policies_by_target
+from gatehouse.compiler.frontends.gateway_api.inputs import policies_by_target
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.http import Retry
 from gatehouse.compiler.ir.proxy_settings import NginxSnippet
@@ -139,26 +135,6 @@ def backend_traffic(ask: Ask, gateway: Key, service: Key) -> BackendTraffic | No
         policy: BackendTrafficSettings = policy_settings(ask, gateway, key)
         return policy.traffic
     return None
-
-
-def common_session(ask: Ask, gateway: Key, backends: Iterable[ClusterKey]) -> BackendTraffic | None:
-    """Return the policy whose session persistence a rule with these backends has; None: none.
-
-    It applies to all of them: "all backends should have session persistence enabled for consistent
-    behavior" (GEP-1619, traffic splitting). Of several the oldest, then the first by name.
-    """
-    targeted = [
-        service
-        for entry in backends
-        if ask.read(policies_by_target(service := (entry.kind, entry.namespace, entry.service)))
-    ]
-    if not targeted:
-        return None
-    policies = (backend_traffic(ask, gateway, service) for service in targeted)
-    sessions = [policy for policy in policies if policy is not None and policy.session is not None]
-    if not sessions:
-        return None
-    return min(sessions, key=lambda policy: age_of(ask, key_of(policy.origin)))
 
 
 def gateway_edge(ask: Ask, gateway: Key, edge: ir.DataPlaneSettings) -> ir.DataPlaneSettings:

@@ -27,7 +27,7 @@ def refers_to(reference: routes.BackendRef | routes.BackendObject, namespace: st
 
 
 def own_persistence(ask: Ask, cluster: ClusterKey) -> ir.Persistence | None:
-    """Return the sessions of a backend; None if it has none."""
+    """Return the sessions of an XBackend; None if it has none."""
     target = (cluster.kind, cluster.namespace, cluster.service)
     backend = ask.read(target) if cluster.kind == X_BACKEND else None
     if not isinstance(backend, backends.XBackend) or backend.spec.session_persistence is None:

@@ -166,7 +166,6 @@ def _rule(
         route = msgspec.structs.replace(route, action=only)
         return _Rule(route, clusters, tuple(findings), secrets, broken)
     limits = _timeouts(rule)
-    session = _persistence(ask, place, rule, where, own)
     action = msgspec.structs.replace(
         forward,
         backends=backends,
@@ -178,7 +177,6 @@ def _rule(
         retry=retries.retry(rule.retry),
         grpc=key[0] == "GRPCRoute",
     )
-    action = action if session is None else action.with_session(session)
     request_headers = _without_claims(ask, route, clusters)
     route = msgspec.structs.replace(route, action=action, request_headers=request_headers)
     return _Rule(route, clusters, tuple(findings), secrets)
@@ -200,19 +198,22 @@ def _timeouts(rule: api.RouteRule) -> list[float | None]:
 
 
 def _persistence(
-    ask: Ask, place: GatewayObject, rule: api.RouteRule, where: str, backends: Sequence[ClusterKey]
+    ask: Ask, at: GatewayObject, rule: api.RouteRule, where: str, cluster: ClusterKey
 ) -> ir.Persistence | None:
-    """Return the session persistence of all backends of a rule: that of the rule, or of a policy of
-    its Services. None: each backend has its own."""
-    gateway, key = place
-    name = f"{key}/{where}"
+    """Return the sessions of a backend: those of the rule, of the XBackend, or of a policy of the
+    Service. None: it has none."""
+    gateway, key = at
+    place = f"{key}/{where}"
     if rule.session_persistence is not None:
-        return retries.persistence(rule.session_persistence, name)
-    policy = effective.common_session(ask, gateway, backends)
+        return retries.persistence(rule.session_persistence, place)
+    if cluster.kind == X_BACKEND:
+        return backend_sessions.own_persistence(ask, cluster)
+    target = (cluster.kind, cluster.namespace, cluster.service)
+    policy = effective.backend_traffic(ask, gateway, target)
     if policy is None or policy.session is None:
         return None
     origin = policy.origin.field(backend_traffic_policies.SESSION_FIELD)
-    return retries.persistence(policy.session, name, origin)
+    return retries.persistence(policy.session, place, origin)
 
 
 def _rewrite(
@@ -301,9 +302,7 @@ def _backends(
         elif reference.weight:
             edits = compiled_filters.route.request_headers, compiled_filters.route.response_headers
             picker = endpoint_picker(ask, cluster) if cluster.kind == INFERENCE_POOL else None
-            session = None
-            if cluster.kind == X_BACKEND:
-                session = backend_sessions.own_persistence(ask, cluster)
+            session = _persistence(ask, at, rule, where, cluster)
             backends.append(ir.Backend(cluster.name, reference.weight, *edits, picker, session))
     return tuple(backends), failing, tuple(clusters), tuple(findings)
 

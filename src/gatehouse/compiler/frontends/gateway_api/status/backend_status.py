@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from gatehouse.apis import backends, resources, routes
 from gatehouse.apis.gateway import GATEWAY_API_GROUP
 from gatehouse.compiler.frontends import certificate_validity
 from gatehouse.compiler.frontends.certificate_validity import Dated
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
-from gatehouse.compiler.frontends.gateway_api.cluster_key import SERVICE
-from gatehouse.compiler.frontends.gateway_api.extensions.effective import backend_traffic
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import exporting_gateways
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import routes_by_service, unsupported_key
@@ -117,36 +115,12 @@ def _sessions(ask: Ask, gateway: Key, key: Key, spec: backends.BackendSpec) -> I
         f"{object_of(route)}: {why}"
         for route in sorted(ask.read(routes_by_service(key[1], key[2])))
         if _refers(ask, route, key) and gateway in _gateways(ask, route)
-        for why in (
-            *backend_sessions.unserved_rules(ask.read(route), key),
-            *_rules_with_policies(ask, gateway, ask.read(route), key),
-        )
+        for why in backend_sessions.unserved_rules(ask.read(route), key)
     ]
     if rules:
         more = f" and {len(rules) - _MAX_RULES} more" if len(rules) > _MAX_RULES else ""
         named = ", ".join(rules[:_MAX_RULES])
         yield Finding(Reason.PARTIALLY_INVALID, f"{field}: is not supported for {named}{more}")
-
-
-def _rules_with_policies(
-    ask: Ask, gateway: Key, route: routes.RouteObject, backend: Key
-) -> Iterator[str]:
-    """Yield the rules of a route with an XBackend that have the sessions of another backend's
-    policy."""
-    if not isinstance(route, routes.HTTPRoute | routes.GRPCRoute):
-        return
-    namespace = route.metadata.namespace
-    rules: Iterable[routes.RouteRule | routes.GrpcRule] = route.spec.rules
-    for number, rule in enumerate(rules):
-        named = [backend_sessions.refers_to(one, namespace) for one in rule.backend_refs]
-        if backend not in named or rule.session_persistence is not None:
-            continue
-        for one in rule.backend_refs:
-            service = (one.kind, one.namespace or namespace, one.name)
-            traffic = backend_traffic(ask, gateway, service) if one.kind == SERVICE else None
-            if traffic is not None and traffic.session is not None:
-                yield f"rules[{number}]: has the sessions of {traffic.origin}"
-                break
 
 
 def _gateways(ask: Ask, route: Key) -> set[Key]:

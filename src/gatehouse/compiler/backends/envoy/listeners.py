@@ -212,7 +212,7 @@ def _resources(ask: Ask, gateway: GatewaySource, _1: _PortKey) -> Fragment[XdsRe
 def _http_filter(ask: Ask, gateway: GatewaySource, number: int, listener: str) -> bytes:
     """Return the serialised connection manager of a port, or of one listener's hostnames on it.
 
-    Chains that stay do not build theirs again when another chain comes, changes or goes.
+    A changed chain does not build the managers of other chains again.
     """
     port = ask.entry(_ports_of_managers, gateway, key=("tcp", number))
     if port is None:

@@ -25,8 +25,12 @@ from fakes.specified_objects import (
     serving_configuration,
     serving_objects,
 )
+from gatehouse.compiler.backends.nginx import session_persistence
+from gatehouse.compiler.backends.sessions import unsupported_session
 from gatehouse.compiler.ir import http as ir
 from gatehouse.compiler.ir.gateway import GatewayConfiguration
+from gatehouse.compiler.ir.sessions import sessions_of
+from gatehouse.dataplane.origin import Origin
 
 COOKIE = "{type: Cookie, cookie: {name: shop, lifetimeType: Permanent}, absoluteTimeout: 1h}"
 HEADER = "{type: Header, header: {name: X-Shop}}"
@@ -330,6 +334,37 @@ async def test_policy_of_one_service_keeps_no_endpoint_of_another(
         visited = {*await clients[0].visits("/second", 100)}
         assert len([endpoint for endpoint in visited if endpoint[0] == "a"]) == 1
         assert len([endpoint for endpoint in visited if endpoint[0] == "b"]) == 3
+
+
+FIRST = Origin("XBackendTrafficPolicy", "ns", "p", "sessionPersistence")
+SECOND = Origin("XBackendTrafficPolicy", "ns", "q", "sessionPersistence")
+
+
+def _route_with(*sessions: ir.Persistence | None) -> ir.Route:
+    """Return a route with a backend for each session persistence."""
+    backends = [ir.Backend(f"c{n}", persistence=session) for n, session in enumerate(sessions)]
+    return ir.Route("r", action=ir.Forward(tuple(backends)))
+
+
+def test_nginx_serves_the_other_sessions_of_a_route_if_it_lacks_one() -> None:
+    own = ir.Persistence("cookie", "own")
+    good = ir.Persistence("cookie", "shop", origin=FIRST)
+    bad = ir.Persistence("header", "X_Shop", origin=SECOND)
+    host = ir.VirtualHost("a.example", (_route_with(own, bad, good, bad),))
+    served, unsupported = session_persistence.served_host(host)
+    assert sessions_of(served.routes[0].action) == (own, None, good, None)
+    assert [one.setting for one in unsupported] == [SECOND]
+
+
+def test_timeout_that_a_proxy_must_track_is_reported_for_each_policy() -> None:
+    timeouts = [
+        ir.Persistence("cookie", "shop", absolute_timeout=9, origin=origin)
+        for origin in (FIRST, SECOND, FIRST)
+    ]
+    settings = unsupported_session(_route_with(*timeouts, None).action)
+    assert [one.setting for one in settings] == [
+        origin.field("absoluteTimeout") for origin in (FIRST, SECOND)
+    ]
 
 
 TOO_LONG = (

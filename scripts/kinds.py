@@ -56,11 +56,15 @@ YOUNGER_ROOTS = {"apis__certificates.k8s.io__v1": "ClusterTrustBundle"}
 
 META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 ALSO = (
-    f"{META}.DeleteOptions",
+    *(f"{META}.{kind}" for kind in ("DeleteOptions", "PartialObjectMetadata", "Status")),
     "io.k8s.api.authentication.v1.TokenRequest",
     "io.k8s.api.autoscaling.v1.Scale",
     "io.k8s.api.policy.v1.Eviction",
 )
+UNPUBLISHED = {
+    f"{META}.PartialObjectMetadata": {"properties": {"metadata": {"$ref": f"{META}.ObjectMeta"}}}
+}
+"""Types that no OpenAPI document has."""
 
 SCALARS = {
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "quantity",
@@ -247,7 +251,7 @@ def main() -> None:
     """Write the table to the path given."""
     types, waiting = schemas(KUBERNETES, ROOTS)
     younger_types, younger_roots = schemas(YOUNGER_KUBERNETES, YOUNGER_ROOTS)
-    types = younger_types | types
+    types = younger_types | types | UNPUBLISHED
     go = GoTypes(KUBERNETES)
     go.add(GoTypes(YOUNGER_KUBERNETES))
     waiting += [*ALSO, *younger_roots]
@@ -273,7 +277,7 @@ def main() -> None:
             kind = type_of(inner, waiting)
             parts = [field, numbers.get(proto_name(field), "0"), kind]
             required = schema.get("required", [])
-            if (name, field) in go.pointers and (kind in ZEROS or "." in kind):
+            if (name, field) in go.pointers:
                 parts.append("pointer")
             # Structs are always there, and required scalars are in every valid object.
             is_struct = kind in ("raw", "any", "intstr") or re.match(r"\w+\.", kind)

@@ -6,7 +6,8 @@ import pytest
 
 from fakes.custom_kinds import CRDS, with_kind
 from fakes.inprocess import Server
-from kube_api_server.builtin.protobuf import MAGIC, PROTOBUF_TYPE, decode_protobuf
+from kube_api_server.builtin.protobuf import decode_protobuf
+from kube_api_server.builtin.protobuf_messages import MAGIC, PROTOBUF_TYPE
 from kube_api_server.http import openapi_v2
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kube_api_server.builtin import protobuf
+from kube_api_server.builtin.protobuf_messages import MAGIC
 from kube_api_server.errors import StatusError
 from kube_api_server.http import selectors
 from kube_api_server.objects import jsonpath, timestamps
@@ -117,7 +118,7 @@ def field(number: int, value: int | bytes | str) -> bytes:
 
 def body(version: str, kind: str, raw: bytes) -> bytes:
     envelope = field(1, field(1, version) + field(2, kind)) + field(2, raw)
-    return protobuf.MAGIC + envelope
+    return MAGIC + envelope
 
 
 def test_protobuf_secret_is_decoded() -> None:
@@ -155,11 +156,31 @@ def test_protobuf_negative_number_is_decoded() -> None:
     assert protobuf.decode_protobuf(body("apps/v1", "Deployment", raw))["spec"]["replicas"] == -1
 
 
+@pytest.mark.parametrize(("number", "expected"), [(0, 0), (-5, -5), (2**31 - 1, 2**31 - 1)])
+def test_protobuf_number_that_may_be_a_string_is_decoded(number: int, expected: int) -> None:
+    surge = field(2, field(1, 0) + field(2, number))
+    raw = field(2, field(4, field(2, surge)))
+    decoded = protobuf.decode_protobuf(body("apps/v1", "Deployment", raw))
+    assert decoded["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": expected}
+
+
+def test_protobuf_time_before_1970_is_decoded() -> None:
+    raw = field(1, field(8, field(1, -1)))
+    decoded = protobuf.decode_protobuf(body("v1", "ConfigMap", raw))
+    assert decoded["metadata"]["creationTimestamp"] == "1969-12-31T23:59:59Z"
+
+
+def test_protobuf_lists_within_a_map_are_decoded() -> None:
+    entry = field(1, "scopes") + field(2, field(1, "a") + field(1, "b"))
+    review = body("authorization.k8s.io/v1", "SubjectAccessReview", field(2, field(5, entry)))
+    assert protobuf.decode_protobuf(review)["spec"]["extra"] == {"scopes": ["a", "b"]}
+
+
 @pytest.mark.parametrize(
     ("data", "code"),
     [
         (b"{}", 400),
-        (protobuf.MAGIC + b"\xff\xff", 400),
+        (MAGIC + b"\xff\xff", 400),
         (body("v1", "Secret", b"\x0a\xff"), 400),
         (body("v1", "Secret", b"\x0f"), 400),
         (body("v1", "Secret", field(1, 5)), 400),

@@ -1,9 +1,4 @@
-"""Decoding of Kubernetes' protobuf bodies, which Go clients send for built-in kinds.
-
-Responses are always JSON. The wire format is that of protobuf
-(https://protobuf.dev/programming-guides/encoding), after four bytes and in an envelope
-`runtime.Unknown` that names the kind.
-"""
+"""Decoding of Kubernetes' protobuf bodies, which Go clients send for built-in kinds."""
 
 from __future__ import annotations
 
@@ -11,24 +6,29 @@ import base64
 import struct
 from collections.abc import Iterator
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from kube_api_server.builtin.protobuf_messages import (
+    ALTERNATIVES,
+    MAGIC,
+    SCHEMA,
+    Message,
+    message_of,
+    type_of,
+)
 from kube_api_server.errors import StatusError, bad_request
 from kube_base.types.builtin_types import types
-from kube_base.types.builtin_types.types import Type, TypeField
+from kube_base.types.builtin_types.types import TypeField
 from kube_base.types.objects import Object
-
-PROTOBUF_TYPE = "application/vnd.kubernetes.protobuf"
-
-MAGIC = b"k8s\0"
-"""First bytes of every such body."""
 
 Wire = tuple[int, int | bytes]
 """A field number and its value: a number, or bytes."""
 
+
+_EPOCH = datetime(1970, 1, 1)
 
 _remaining: ContextVar[Iterator[int]] = ContextVar("remaining")
 """One item for each field that may still be read."""
@@ -47,19 +47,10 @@ def decode_protobuf(data: bytes, max_fields: int = 100_000) -> Object:
         if type_ is None:
             message = f"{kind} of {version} is not supported as protobuf; send application/json"
             raise StatusError(415, "UnsupportedMediaType", message)
-        obj = _message(type_, _bytes(envelope.get(2, b"")))
+        obj = _object(type_.name, _bytes(envelope.get(2, b"")))
     except (ValueError, IndexError, struct.error, TypeError, OverflowError) as error:
         raise bad_request(f"error parsing protobuf: {error}") from error
     return {"apiVersion": version, "kind": kind, **obj}
-
-
-def type_of(api_version: str, kind: str) -> Type | None:
-    """Return the type of a kind; None if it is unknown."""
-    if kind == "DeleteOptions":
-        return types.types_by_name()["meta.DeleteOptions"]
-    group, _, version = api_version.rpartition("/")
-    named = group.split(".")[0] or "core"
-    return types.types_by_name().get(f"{named}.{version}.{kind}")
 
 
 def _fields(data: bytes) -> Iterator[Wire]:
@@ -108,45 +99,35 @@ def _bytes(value: int | bytes) -> bytes:
     return value
 
 
-def _message(type_: Type, data: bytes) -> Object:
+def _object(name: str, data: bytes) -> Object:
+    """Return an object of a type of the table."""
     result: Object = {}
-    _read(type_, data, (), result)
+    _read(message_of(name), data, result)
     return result
 
 
-def _read(type_: Type, data: bytes, outer: tuple[int, ...], result: Object) -> None:
-    """Read fields into `result`, including those of messages embedded under `outer`."""
+def _read(message: Message, data: bytes, result: Object) -> None:
+    """Read fields into `result`, including those of embedded messages."""
     for number, value in _fields(data):
-        path = (*outer, number)
-        field = _by_path(type_).get(path)
-        if field is None:
-            if any(known[: len(path)] == path for known in _by_path(type_)):
-                _read(type_, _bytes(value), path, result)
-            continue
-        if field.type.startswith("[]"):
-            result.setdefault(field.name, []).append(_value(field.type[2:], value))
-        elif field.type.startswith("{}"):
-            key, item = _entry(field.type[2:], _bytes(value))
-            result.setdefault(field.name, {})[key] = item
-        else:
-            decoded = _value(field.type, value)
-            if (
-                decoded
-                or isinstance(decoded, dict)
-                or (decoded is not None and (field.pointer or field.required))
-            ):
-                result[field.name] = decoded
+        field = message.get(number)
+        if isinstance(field, dict):
+            _read(field, _bytes(value), result)
+        elif field is not None:
+            _read_field(field, value, result)
 
 
-_PATHS: dict[str, dict[tuple[int, ...], TypeField]] = {}
-
-
-def _by_path(type_: Type) -> dict[tuple[int, ...], TypeField]:
-    fields = _PATHS.get(type_.name)
-    if fields is None:
-        fields = {field.path: field for field in type_.fields.values() if field.path}
-        _PATHS[type_.name] = fields
-    return fields
+def _read_field(field: TypeField, value: int | bytes, result: Object) -> None:
+    if field.type.startswith("[]"):
+        result.setdefault(field.name, []).append(_value(field.type[2:], value))
+        return
+    if field.type.startswith("{}"):
+        key, item = _entry(field.type[2:], _bytes(value))
+        result.setdefault(field.name, {})[key] = item
+        return
+    decoded = _value(field.type, value)
+    is_set = decoded is not None and (field.pointer or field.required)
+    if decoded or isinstance(decoded, dict) or is_set:
+        result[field.name] = decoded
 
 
 def _entry(kind: str, data: bytes) -> tuple[str, Any]:
@@ -158,39 +139,48 @@ def _value(kind: str, value: int | bytes) -> Any:
     if kind in ("int32", "int64"):
         if not isinstance(value, int):
             raise TypeError("bytes where a number is expected")
-        return value - (1 << 64) if value >> 63 else value
+        return _signed(value)
     if kind == "bool":
         return bool(value)
     data = _bytes(value)
     if kind in _READERS:
         return _READERS[kind](data)
-    type_ = types.types_by_name()[kind]
-    if kind in _ALTERNATIVES:
+    if kind.startswith("[]"):
+        # A list within a map is a message of its own.
+        return [_value(kind[2:], item) for _, item in _fields(data)]
+    if kind in ALTERNATIVES:
         return _alternative(kind, data)
-    if type_.open:
+    if types.types_by_name()[kind].open:
         return _open(data)
-    return _message(type_, data)
+    return _object(kind, data)
+
+
+def _signed(number: int | bytes) -> int:
+    number = int(number)
+    return number - (1 << 64) if number >> 63 else number
 
 
 def _time(data: bytes) -> str | None:
-    parts = dict(_fields(data))
-    if not parts:
-        return None
-    return datetime.fromtimestamp(int(parts.get(1, 0)), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _timestamp(data, "seconds")
 
 
 def _microtime(data: bytes) -> str | None:
+    return _timestamp(data, "microseconds")
+
+
+def _timestamp(data: bytes, precision: str) -> str | None:
     parts = dict(_fields(data))
     if not parts:
         return None
-    moment = datetime.fromtimestamp(int(parts.get(1, 0)), UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{int(parts.get(2, 0)) // 1000:06d}Z"
+    microseconds = int(parts.get(2, 0)) // 1000
+    moment = _EPOCH + timedelta(seconds=_signed(parts.get(1, 0)), microseconds=microseconds)
+    return f"{moment.isoformat(timespec=precision)}Z"
 
 
 def _int_or_string(data: bytes) -> int | str:
     parts = dict(_fields(data))
     if parts.get(1, 0) == 0:
-        return int(parts.get(2, 0))
+        return _signed(parts.get(2, 0))
     return _bytes(parts.get(3, b"")).decode()
 
 
@@ -212,24 +202,18 @@ def _open(data: bytes) -> Any:
     raise ValueError("this part of the object can be sent as JSON only")
 
 
-_SCHEMA = "apiextensions.v1.JSONSchemaProps"
-_ALTERNATIVES = {f"{_SCHEMA}Or{other}": other for other in ("Bool", "Array", "StringArray")}
-"""Types of a CRD that are a schema or something else, by what else they may be."""
-
-
 def _alternative(kind: str, data: bytes) -> Any:
     """Decode a part of a CRD that is a schema or a boolean, or a schema or a list."""
     fields = list(_fields(data))
-    schemas = types.types_by_name()[_SCHEMA]
-    if _ALTERNATIVES[kind] == "Bool":
+    if ALTERNATIVES[kind] == "Bool":
         nested = [value for number, value in fields if number == 2]
-        return _message(schemas, _bytes(nested[-1])) if nested else bool(dict(fields).get(1, 0))
+        return _object(SCHEMA, _bytes(nested[-1])) if nested else bool(dict(fields).get(1, 0))
     nested = [value for number, value in fields if number == 1]
     if nested:
-        return _message(schemas, _bytes(nested[-1]))
+        return _object(SCHEMA, _bytes(nested[-1]))
     items = [_bytes(value) for number, value in fields if number == 2]
-    if _ALTERNATIVES[kind] == "Array":
-        return [_message(schemas, item) for item in items]
+    if ALTERNATIVES[kind] == "Array":
+        return [_object(SCHEMA, item) for item in items]
     return [item.decode() for item in items]
 
 

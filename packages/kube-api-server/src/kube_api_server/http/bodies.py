@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from kube_api_server.builtin import protobuf
+from kube_api_server.builtin.protobuf import decode_protobuf
+from kube_api_server.builtin.protobuf_messages import PROTOBUF_TYPE
 from kube_api_server.errors import StatusError, bad_request
 from kube_api_server.formatting import quote_go
 from kube_api_server.http import depth
@@ -51,9 +52,9 @@ def decode_body(data: bytes, content_type: str, *, duplicates: bool = False) -> 
 
     Raises ApiError 400, or 415 for a kind that protobuf does not cover.
     """
-    if content_type == protobuf.PROTOBUF_TYPE:
+    if content_type == PROTOBUF_TYPE:
         # A map entry has three fields: itself, its key and its value.
-        decoder = functools.partial(protobuf.decode_protobuf, max_fields=2 * MAX_NODES)
+        decoder = functools.partial(decode_protobuf, max_fields=2 * MAX_NODES)
         return DecodedBody(_limited(decoder, data, "protobuf"))
     is_yaml = content_type in ("application/yaml", APPLY_PATCH)
     if is_yaml and data[:1] != b"{":

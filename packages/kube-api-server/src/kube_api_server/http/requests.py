@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from kube_api_server import offload
-from kube_api_server.builtin.protobuf import PROTOBUF_TYPE
+from kube_api_server.builtin.protobuf_messages import PROTOBUF_TYPE
 from kube_api_server.causes import unsupported_cause
 from kube_api_server.errors import Cause, StatusError, bad_request, invalid_error
 from kube_api_server.http import bodies

@@ -12,7 +12,7 @@ import yaml
 
 from fakes.inprocess import Server
 from kube_api_server.builtin.kinds import BUILTIN_KINDS
-from kube_api_server.http.negotiation import Representation
+from kube_api_server.http.representations import Representation
 from kube_api_server.storage.entries import StoredEntry
 
 CORE = "/api/v1/namespaces/default"

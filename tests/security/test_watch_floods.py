@@ -25,7 +25,7 @@ from fakes.contenders import GROUP, MAPS, Flood, fill, others_succeed, users
 from fakes.inprocess import Server
 from fakes.patience import limit, until
 from fakes.process import ApiServer
-from kube_api_server.http import negotiation, watches
+from kube_api_server.http import representations, watches
 from kube_api_server.http.connections import ConnectionLimits
 from kube_api_server.storage import entries, store
 from kube_api_server.storage.entries import StoredEntry, StoreEvent
@@ -170,7 +170,7 @@ async def test_events_are_encoded_once_for_many_watchers(
     """Selectors and Tables of the attacker's choice cause no encoding for each watcher."""
     encoded: list[str] = []
     removals: list[int] = []
-    encode, removed = negotiation.Representation.encode, entries.removed
+    encode, removed = representations.Representation.encode, entries.removed
 
     def counted_encode(form: Any, entry: StoredEntry, **options: Any) -> bytes:
         if entry.value["metadata"]["name"] == "large":
@@ -183,7 +183,7 @@ async def test_events_are_encoded_once_for_many_watchers(
 
     async with users(tmp_path) as (_, sessions), contextlib.AsyncExitStack() as stack:
         attacker = sessions["attacker"]
-        monkeypatch.setattr(negotiation.Representation, "encode", counted_encode)
+        monkeypatch.setattr(representations.Representation, "encode", counted_encode)
         monkeypatch.setattr(watches, "removed", counted_removed)
         streams = []
         for number in range(24):

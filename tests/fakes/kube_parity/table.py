@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from kube_base.types.objects import Object
+from kube_base.types.objects import Object, copy_value
 
 DIRECTORY = Path(__file__).parent
 
@@ -185,7 +184,7 @@ def _body(entry: Object, kind: str, values: Object) -> bytes | None:
     if "file" in entry:
         return Path(DIRECTORY, entry["file"]).read_bytes()
     if "body" in entry:
-        return json.dumps(entry["body"]).encode()
+        return msgspec.json.encode(entry["body"])
     if "object" not in entry:
         return None
     named = entry["object"]
@@ -193,10 +192,10 @@ def _body(entry: Object, kind: str, values: Object) -> bytes | None:
     if named == "bare":
         obj = {**obj, "metadata": {"name": obj["metadata"]["name"]}}
         obj = {key: obj[key] for key in ("apiVersion", "kind", "metadata")}
-    changed = json.loads(json.dumps(obj))
+    changed = copy_value(obj)
     for path, value in (entry.get("set") or {}).items():
         _set(changed, path.split("."), _filled(value, values) if isinstance(value, str) else value)
-    return json.dumps(changed).encode()
+    return msgspec.json.encode(changed)
 
 
 def _set(holder: Any, path: list[str], value: Any) -> None:

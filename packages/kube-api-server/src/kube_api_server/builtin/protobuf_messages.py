@@ -17,8 +17,10 @@ MAGIC = b"k8s\0"
 """First bytes of every such body."""
 
 Message = dict[int, "TypeField | Message"]
-"""Fields of a message by number, in ascending order. A message has no name in JSON if it is one:
-its fields are those of the object around it."""
+"""Fields of a message by number, in ascending order.
+
+Another message among them is embedded: its fields are those of the object itself.
+"""
 
 SCHEMA = "apiextensions.v1.JSONSchemaProps"
 ALTERNATIVES = {f"{SCHEMA}Or{other}": other for other in ("Bool", "Array", "StringArray")}

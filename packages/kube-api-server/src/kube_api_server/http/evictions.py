@@ -64,8 +64,7 @@ class Evictions:
             await self._check_budget(entry.value, is_dry=is_dry)
         call = WriteRequest(target.served, target.namespace, target.name, "", options, user)
         await self._deletion.delete(call, delete_options)
-        status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
-        return responses.json({**status, "code": 201}, 201)
+        return responses.unstored(request, responses.success(code=201), 201)
 
     async def _check_budget(self, pod: Object, *, is_dry: bool) -> None:
         """Take the eviction of a Pod from its budget. Raises StatusError."""

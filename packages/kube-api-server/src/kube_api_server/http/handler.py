@@ -118,35 +118,14 @@ class Handler:
         try:
             response = await self._answer(request, record)
             code = response.status
-        except StatusError as error:
-            code = error.code
-            if code == TOO_MANY_REQUESTS:
-                self._context.metrics.rejected.labels("429").inc()
-            response = responses.error_response(error)
-        except TimeoutError:
-            code = 504
-            message = "the request did not complete within the allotted time"
-            response = responses.error_response(StatusError(504, "Timeout", message))
-        except StorageFullError as error:
-            code = 507
-            response = responses.error_response(errors.storage_full(str(error)))
-        except UnavailableError as error:
-            code = 503
-            response = responses.error_response(errors.unavailable_error(f"storage: {error}"))
-        except MismatchError as error:
-            code = 409
-            response = responses.error_response(errors.conflict("objects", "", str(error)))
-        except (ConnectionError, web.RequestPayloadError) as error:
-            # The client closed the connection within the body, or sent malformed chunks. A
-            # traceback for each would cost more than the request.
-            code = 400
-            response = responses.error_response(errors.bad_request(f"incomplete body: {error}"))
         except (web.HTTPException, asyncio.CancelledError):
             raise
-        except Exception:
-            log.exception("request failed", method=request.method, path=request.path)
-            message = "Internal error occurred; see the server's log"
-            response = responses.error_response(StatusError(500, "InternalError", message))
+        except Exception as error:
+            failure = _failure(request, error)
+            code = failure.code
+            if code == TOO_MANY_REQUESTS:
+                self._context.metrics.rejected.labels("429").inc()
+            response = responses.error_response(request, failure)
         finally:
             seconds = None if record.streamed else time.perf_counter() - started
             self._context.metrics.observe(record.verb, record.target, code, seconds)
@@ -279,7 +258,8 @@ class Handler:
                 raise requests.not_allowed(request)
             negotiation.media_type(request)
             body = await requests.body(request)
-            return responses.json(self._reviews.answer(served, body, user, target.namespace), 201)
+            review = self._reviews.answer(served, body, user, target.namespace)
+            return responses.unstored(request, review, 201)
         if sub:
             return await self._subresource(request, target, verb, user)
         match verb:
@@ -350,7 +330,31 @@ class Handler:
         if entry is None:
             raise errors.not_found_error("serviceaccounts", "", target.name)
         body = await requests.body(request)
-        return responses.json(token_request(body, entry.value, self._context.tokens), 201)
+        requested = token_request(body, entry.value, self._context.tokens)
+        return responses.unstored(request, requested, 201)
+
+
+def _failure(request: web.BaseRequest, error: Exception) -> StatusError:
+    """Return the failure with which an exception is answered."""
+    match error:
+        case StatusError():
+            return error
+        case TimeoutError():
+            message = "the request did not complete within the allotted time"
+            return StatusError(504, "Timeout", message)
+        case StorageFullError():
+            return errors.storage_full(str(error))
+        case UnavailableError():
+            return errors.unavailable_error(f"storage: {error}")
+        case MismatchError():
+            return errors.conflict("objects", "", str(error))
+        case ConnectionError() | web.RequestPayloadError():
+            # The client closed the connection within the body, or sent malformed chunks. A
+            # traceback for each would cost more than the request.
+            return errors.bad_request(f"incomplete body: {error}")
+    log.exception("request failed", method=request.method, path=request.path)
+    message = "Internal error occurred; see the server's log"
+    return StatusError(500, "InternalError", message)
 
 
 def attributes(verb: str, target: RequestTarget) -> Attributes:

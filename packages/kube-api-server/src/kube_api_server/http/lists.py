@@ -15,8 +15,9 @@ from aiohttp import web
 
 from kube_api_server import errors
 from kube_api_server.causes import forbidden_cause, unsupported_cause
-from kube_api_server.http import selectors, slices
-from kube_api_server.http.negotiation import Representation, form_of
+from kube_api_server.http import responses, selectors, slices
+from kube_api_server.http.negotiation import form_of
+from kube_api_server.http.representations import Representation
 from kube_api_server.http.requests import RequestTarget, query_flag, query_number
 from kube_api_server.storage.entries import CompactedError, StoredEntry
 from kube_api_server.storage.store import ObjectStore
@@ -73,8 +74,8 @@ def seats(request: web.BaseRequest, store: ObjectStore, target: RequestTarget) -
 
 async def list_objects(
     request: web.BaseRequest, store: ObjectStore, target: RequestTarget
-) -> bytes:
-    """Return an encoded list, or one page of it. Raises ApiError."""
+) -> web.Response:
+    """Answer with a list, or one page of it. Raises ApiError."""
     selects, form = selection(request, target), form_of(request, target.requested, of_list=True)
     if "sendInitialEvents" in request.query:
         why = "sendInitialEvents is forbidden for list"
@@ -106,7 +107,7 @@ async def list_objects(
         metadata["continue"] = _token(revision, last)
         if not request.query.get("labelSelector") and not request.query.get("fieldSelector"):
             metadata["remainingItemCount"] = more
-    return await encode(form, selected, metadata)
+    return await respond(form, selected, metadata)
 
 
 async def reach(store: ObjectStore, revision: int) -> None:
@@ -121,11 +122,13 @@ async def reach(store: ObjectStore, revision: int) -> None:
         await asyncio.sleep(REACH_INTERVAL_SECONDS)
 
 
-async def encode(form: Representation, entries: list[StoredEntry], metadata: Object) -> bytes:
-    """Encode a list. Stored bytes are joined without another encoding."""
+async def respond(
+    form: Representation, entries: list[StoredEntry], metadata: Object
+) -> web.Response:
+    """Build a response with a list. Stored bytes are joined without another encoding."""
     items: list[bytes] = []
     await slices.for_each(entries, lambda entry: items.append(form.encode_item(entry)))
-    return form.join(items, metadata)
+    return responses.encoded(form, form.join(items, metadata))
 
 
 async def _page(

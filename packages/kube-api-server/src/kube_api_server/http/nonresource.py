@@ -84,13 +84,13 @@ class NonResourceHandlers:
             case ["api" | "apis"]:
                 return self._top(request, path, accepted)
             case ["api", number]:
-                negotiation.media_type(request)
+                negotiation.check_accepts_text(request)
                 return _optional(self._discovery.resource_list("", number))
             case ["apis", group]:
-                negotiation.media_type(request)
+                negotiation.check_accepts_text(request)
                 return _optional(self._discovery.group(group))
             case ["apis", group, number]:
-                negotiation.media_type(request)
+                negotiation.check_accepts_text(request)
                 return _optional(self._discovery.resource_list(group, number))
             case ["openapi", "v3"]:
                 return responses.json(self._openapi.index())
@@ -125,7 +125,7 @@ class NonResourceHandlers:
                     return responses.json(document, content_type=_AGGREGATED.format(version=number))
             elif "as" not in parameters:
                 break
-        negotiation.media_type(request)
+        negotiation.check_accepts_text(request)
         if path == "/api":
             return responses.json(self._discovery.core_versions(request.host))
         return responses.json(self._discovery.group_list())

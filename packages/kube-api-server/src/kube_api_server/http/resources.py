@@ -76,9 +76,10 @@ class Resources:
         """Answer a GET of an object or a collection."""
         if verb == "get":
             return await self._get(request, target)
-        return responses.raw(await lists.list_objects(request, self._store, target))
+        return await lists.list_objects(request, self._store, target)
 
     async def _get(self, request: web.BaseRequest, target: RequestTarget) -> web.Response:
+        form = form_of(request, target.requested)
         requested = requests.query_number(request, "resourceVersion")
         if requested != 0:
             await self._store.read_fresh()
@@ -87,25 +88,25 @@ class Resources:
         if entry is None:
             resource = target.served.resource
             raise errors.not_found_error(resource.plural, resource.group, target.name)
-        return responses.raw(form_of(request, target.requested).encode(entry))
+        return responses.encoded(form, form.encode(entry))
 
     async def create(
         self, request: web.BaseRequest, target: RequestTarget, user: User
     ) -> web.Response:
         """Answer a POST to a collection."""
-        options = requests.options(request)
+        form, options = form_of(request, target.requested), requests.options(request)
         decoded = await requests.object_body(request, target, options)
         _check_kind(decoded.value, target)
         body = _decoded(decoded.value, target, options.validation)
         call = await self._call(request, target, options, user, decoded)
         written = await self._verbs.create(call, body)
-        return responses.write_response(written, form_of(request, target.requested), 201)
+        return responses.write_response(written, form, 201)
 
     async def update(
         self, request: web.BaseRequest, target: RequestTarget, user: User
     ) -> web.Response:
         """Answer a PUT of an object."""
-        options = requests.options(request)
+        form, options = form_of(request, target.requested), requests.options(request)
         decoded = await requests.object_body(request, target, options)
         body = decoded.value
         _check_kind(body, target)
@@ -121,12 +122,13 @@ class Resources:
             raise _version_required(target)
         stored = _decoded(body, target, options.validation)
         written = await self._verbs.change(call, lambda _: _copied(stored))
-        return responses.write_response(written, form_of(request, target.requested), 200)
+        return responses.write_response(written, form, 200)
 
     async def patch(
         self, request: web.BaseRequest, target: RequestTarget, user: User, *, may_create: Any
     ) -> web.Response:
         """Answer a PATCH of an object. `may_create` raises ApiError if apply may not create it."""
+        form = form_of(request, target.requested)
         kind, options = request.content_type, requests.options(request)
         decoded = await requests.decoded_body(request, options)
         body = decoded.value
@@ -151,13 +153,13 @@ class Resources:
                 ),
             )
         code = 201 if written.created else 200
-        return responses.write_response(written, form_of(request, target.requested), code)
+        return responses.write_response(written, form, code)
 
     async def delete(
         self, request: web.BaseRequest, target: RequestTarget, user: User
     ) -> web.Response:
         """Answer a DELETE of an object."""
-        options = await _delete_options(request)
+        form, options = form_of(request, target.requested), await _delete_options(request)
         resource = target.served.resource
         call = WriteRequest(
             target.served, target.namespace, target.name, "", requests.options(request), user
@@ -165,7 +167,7 @@ class Resources:
         policy = _default_policy(target)
         entry, gone = await self._deletion.delete(call, options, policy)
         if not gone or (resource.plural in _RETURNED_WHEN_DELETED and not resource.group):
-            response = responses.raw(form_of(request, target.requested).encode(entry), 200)
+            response = responses.encoded(form, form.encode(entry))
             if policy == "Orphan" and not any(options.get(name) is not None for name in _CASCADES):
                 responses.add_warning(response, _ORPHANED_PODS)
             return response
@@ -175,7 +177,8 @@ class Resources:
             "uid": entry.value["metadata"]["uid"],
             **({"group": resource.group} if resource.group else {}),
         }
-        return responses.ok_response(details)
+        status = responses.success(details=details)
+        return responses.encoded(form, form.encode_object(status))
 
     async def delete_collection(
         self, request: web.BaseRequest, target: RequestTarget, user: User
@@ -207,7 +210,7 @@ class Resources:
                 if error.reason != "NotFound":
                     raise
         metadata = {"resourceVersion": str(self._store.revision)}
-        return responses.raw(await lists.encode(form, entries, metadata))
+        return await lists.respond(form, entries, metadata)
 
     @staticmethod
     async def _call(

@@ -12,11 +12,14 @@ import yaml
 from aiohttp import web
 
 from kube_api_server import offload
+from kube_api_server.builtin import protobuf_encoding
+from kube_api_server.builtin.protobuf_messages import PROTOBUF_TYPE
 from kube_api_server.errors import StatusError
 from kube_api_server.http import negotiation
-from kube_api_server.http.negotiation import Representation
+from kube_api_server.http.representations import Representation
 from kube_api_server.objects.write_request import WriteResult
 from kube_api_server.storage.entries import StoredEntry
+from kube_base.types.objects import Object
 
 UNAUTHORIZED = 401
 
@@ -47,6 +50,18 @@ def raw(data: bytes, code: int = 200, content_type: str = "application/json") ->
 def json(value: Any, code: int = 200, content_type: str = "application/json") -> web.Response:
     """Build a response with a value as JSON."""
     return raw(msgspec.json.encode(value), code, content_type)
+
+
+def encoded(form: Representation, data: bytes, code: int = 200) -> web.Response:
+    """Build a response with what a representation has encoded."""
+    return raw(data, code, form.content_type)
+
+
+def unstored(request: web.BaseRequest, obj: Object, code: int = 200) -> web.Response:
+    """Build a response with an object of a built-in kind that has one representation only."""
+    if negotiation.prefers_protobuf(request):
+        return raw(protobuf_encoding.encode_protobuf(obj), code, PROTOBUF_TYPE)
+    return json(obj, code)
 
 
 async def in_requested_type(
@@ -111,9 +126,9 @@ async def write(response: web.StreamResponse, data: bytes, seconds: float) -> No
             await response.write(view[start : start + PIECE_BYTES])
 
 
-def error_response(error: StatusError) -> web.Response:
+def error_response(request: web.BaseRequest, error: StatusError) -> web.Response:
     """Build a response with a Status."""
-    response = json(error.status(), error.code)
+    response = unstored(request, error.status(), error.code)
     if error.code == UNAUTHORIZED:
         # The connection must not stay open for a client without credentials.
         response.force_close()
@@ -126,7 +141,8 @@ def error_response(error: StatusError) -> web.Response:
 def write_response(result: WriteResult, form: Representation, code: int) -> web.Response:
     """Build a response with a written object, in the requested representation."""
     revision = int(result.value["metadata"].get("resourceVersion") or 0)
-    response = raw(form.encode(StoredEntry(revision, result.value, result.data)), code)
+    entry = StoredEntry(revision, result.value, result.data)
+    response = encoded(form, form.encode(entry), code)
     for warning in _limited(result.warnings):
         add_warning(response, warning)
     return response
@@ -153,14 +169,6 @@ def add_warning(response: web.StreamResponse, warning: str) -> None:
     response.headers.add("Warning", f'299 - "{text}"')
 
 
-def ok_response(details: dict[str, Any] | None = None) -> web.Response:
-    """Build a response with a successful Status."""
-    status: dict[str, Any] = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Success",
-    }
-    if details:
-        status["details"] = details
-    return json(status)
+def success(**fields: Any) -> Object:
+    """Return a successful Status with further fields."""
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", **fields}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from kube_api_server.causes import invalid_cause
 from kube_api_server.http import requests, responses
 from kube_api_server.http.negotiation import form_of
 from kube_api_server.http.patch_failures import patch_failures_answered
+from kube_api_server.http.representations import Representation
 from kube_api_server.http.requests import RequestTarget
 from kube_api_server.http.resources import JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
 from kube_api_server.identity.users import User
@@ -38,7 +40,10 @@ _SCALE = ServedResource(
         AGE,
     ),
 )
-"""Representations of a Scale, of whatever resource it is."""
+"""Representations of a Scale of a built-in kind."""
+
+_CUSTOM_SCALE = dataclasses.replace(_SCALE, builtin=False)
+"""Representations of a Scale of a custom resource: never protobuf, as in kube-apiserver."""
 
 
 def scale_of(obj: Object, scale: Scale) -> Object:
@@ -80,13 +85,14 @@ async def answer(
     """Answer a read or write of a Scale. Raises StatusError."""
     scale = target.served.scale
     assert scale is not None
+    form = form_of(request, _SCALE if target.served.builtin else _CUSTOM_SCALE)
     if verb == "get":
         await store.read_fresh()
         entry = store.get(target.key)
         if entry is None:
             resource = target.served.resource
             raise errors.not_found_error(resource.plural, resource.group, target.name)
-        return _response(request, scale_of(entry.value, scale))
+        return _response(form, scale_of(entry.value, scale))
     if verb not in ("update", "patch"):
         raise requests.not_allowed(request)
     body = await requests.body(request)
@@ -111,14 +117,14 @@ async def answer(
         target.served, target.namespace, target.name, "scale", requests.options(request), user
     )
     written = await verbs.change(call, change)
-    return _response(request, scale_of(written.value, scale))
+    return _response(form, scale_of(written.value, scale))
 
 
-def _response(request: web.BaseRequest, scale: Object) -> web.Response:
+def _response(form: Representation, scale: Object) -> web.Response:
     """Return a Scale in the requested representation."""
     revision = int(scale["metadata"].get("resourceVersion") or 0)
     entry = StoredEntry(revision, scale, msgspec.json.encode(scale))
-    return responses.raw(form_of(request, _SCALE).encode(entry))
+    return responses.encoded(form, form.encode(entry))
 
 
 def _requested_scale(request: web.BaseRequest, current: Object, body: Any) -> Object:

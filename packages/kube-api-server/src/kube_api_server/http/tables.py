@@ -5,7 +5,8 @@ from __future__ import annotations
 from kube_api_server.objects.served_resource import ServedResource
 from kube_base.types.objects import Object
 
-_META = "meta.k8s.io/v1"
+META = "meta.k8s.io/v1"
+"""API version of Tables and of metadata without the rest of their objects."""
 
 
 def build_table(served: ServedResource, metadata: Object, *, headed: bool = True) -> Object:
@@ -22,7 +23,7 @@ def build_table(served: ServedResource, metadata: Object, *, headed: bool = True
     ]
     return {
         "kind": "Table",
-        "apiVersion": _META,
+        "apiVersion": META,
         "metadata": metadata,
         "columnDefinitions": columns if headed else None,
     }
@@ -36,4 +37,4 @@ def row(served: ServedResource, obj: Object, include: str) -> Object:
 
 def partial(obj: Object) -> Object:
     """Return only the metadata of an object."""
-    return {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": obj["metadata"]}
+    return {"kind": "PartialObjectMetadata", "apiVersion": META, "metadata": obj["metadata"]}

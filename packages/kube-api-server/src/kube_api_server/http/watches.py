@@ -15,7 +15,8 @@ from kube_api_server import errors, offload
 from kube_api_server.causes import forbidden_cause
 from kube_api_server.http import responses, slices
 from kube_api_server.http.lists import reach, selection
-from kube_api_server.http.negotiation import Representation, form_of
+from kube_api_server.http.negotiation import form_of
+from kube_api_server.http.representations import Representation
 from kube_api_server.http.requests import RequestTarget, query_flag, query_number
 from kube_api_server.storage.entries import (
     CompactedError,
@@ -76,7 +77,7 @@ class Encoded:
     """Encoded events of one store, shared by all watchers with the same representation."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[int, str, str, str, str, bool], bytes] = {}
+        self._lines: dict[tuple[int, str, str, str, str, str, bool], bytes] = {}
         self._bytes = 0
         self.budget = WriteBudget()
 
@@ -104,14 +105,16 @@ class Encoded:
         *,
         headed: bool,
     ) -> bytes:
-        key = (revision, kind, form.kind, form.rows_with, form.api_version, headed)
+        key = (
+            *(revision, kind, form.content_type, form.kind, form.rows_with, form.api_version),
+            headed,
+        )
         encoded = self._lines.get(key)
         if encoded is None:
             if len(self._lines) > MAX_LINES or self._bytes > MAX_LINES_BYTES:
                 self._lines.clear()
                 self._bytes = 0
-            data = form.encode(build(), headed=headed)
-            encoded = b'{"type":"' + kind.encode() + b'","object":' + data + b"}\n"
+            encoded = form.event(kind, form.encode(build(), headed=headed))
             self._lines[key] = encoded
             self._bytes += len(encoded)
         return encoded
@@ -161,13 +164,13 @@ class WatchView(msgspec.Struct):
             metadata["annotations"] = annotations
         kind, version = self.form.served.resource.kind, self.form.api_version
         obj: Object = {"kind": kind, "apiVersion": version, "metadata": metadata}
-        data = msgspec.json.encode(obj)
-        if self.form.kind:
-            form, entry = self.form, StoredEntry(revision, obj, data)
-            if annotations and form.rows_with == "None":
-                form = msgspec.structs.replace(form, rows_with="Metadata")
-            data = form.encode(entry, headed=self._take_headed())
-        return b'{"type":"BOOKMARK","object":' + data + b"}\n"
+        form = self.form
+        if not form.kind:
+            return form.event("BOOKMARK", form.encode_object(obj))
+        if annotations and form.rows_with == "None":
+            form = msgspec.structs.replace(form, rows_with="Metadata")
+        entry = StoredEntry(revision, obj, b"")
+        return form.event("BOOKMARK", form.encode(entry, headed=self._take_headed()))
 
     def _line(self, kind: str, entry: StoredEntry) -> bytes:
         return self.encoded.line(kind, self.form, entry, headed=self._take_headed())
@@ -200,13 +203,13 @@ async def watch_objects(
     await reach(store, requested or 0)
     seconds = query_number(request, "timeoutSeconds") or random.randint(*DEFAULT_TIMEOUT_SECONDS)  # noqa: S311
     from_now = initial or not requested
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    response = web.StreamResponse(headers={"Content-Type": view.form.watch_type})
     response.enable_chunked_encoding()
     try:
         watch = store.watch(target.prefix, store.revision if from_now else requested or 0)
     except CompactedError:
         await response.prepare(request)
-        await response.write(_expired(requested, store.compacted_revision))
+        await response.write(_expired(view.form, requested, store.compacted_revision))
         return response
     try:
         # No await between the watch and the list, so that no change is lost between them.
@@ -230,10 +233,10 @@ async def watch_objects(
     return response
 
 
-def _expired(requested: int | None, compacted: int) -> bytes:
-    """Return the line that ends a watch whose revision is too old."""
+def _expired(form: Representation, requested: int | None, compacted: int) -> bytes:
+    """Return the event that ends a watch whose revision is too old."""
     gone = errors.expired(f"too old resource version: {requested} ({compacted})").status()
-    return b'{"type":"ERROR","object":' + msgspec.json.encode(gone) + b"}\n"
+    return form.event("ERROR", form.encode_object(gone))
 
 
 async def _send(response: web.StreamResponse, chunk: bytes, budget: WriteBudget) -> None:

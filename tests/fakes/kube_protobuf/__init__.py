@@ -1,0 +1,1 @@
+"""Recorded responses of a kube-apiserver, each as JSON and as protobuf."""

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from gatehouse.cli import output
 from gatehouse.cli.terminal import ObjectTable, coloured, show_coloured
-from gatehouse.runtime.printable import printable
+from kube_base.runtime.printable import printable
 
 SOURCES = Path(output.__file__).parents[1]
 COMMANDS = [*(SOURCES / "cli").glob("*.py"), *(SOURCES / "inspection").glob("*.py")]

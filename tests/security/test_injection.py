@@ -37,8 +37,8 @@ from gatehouse.inspection import object_set, status_report
 from gatehouse.nodeproxy import options as node_options
 from gatehouse.nodeproxy.haproxy import haproxy_configuration
 from gatehouse.runtime import prometheus
-from gatehouse.runtime.printable import printable
 from gatehouse.standalone.state_directory import State
+from kube_base.runtime.printable import printable
 from kube_base.types import ip_addresses
 
 ATTACKS = (

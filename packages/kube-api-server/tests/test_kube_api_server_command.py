@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import json
@@ -13,7 +14,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 import yaml
@@ -26,9 +27,13 @@ COMMAND = (sys.executable, "-m", "kube_api_server")
 
 
 @contextlib.contextmanager
-def running(*arguments: str) -> Iterator[Path]:
+def running(
+    *arguments: str, command: tuple[str, ...] = COMMAND, stderr: IO[str] | None = None
+) -> Iterator[Path]:
     """Run the command with the path of its kubeconfig, and stop it."""
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=stderr, text=True
+    )
     assert process.stdout
     with process.stdout as output:
         line = output.readline()
@@ -133,6 +138,36 @@ def test_directory_that_cannot_be_created_is_reported() -> None:
     # Not even root can create directories there.
     path = "/proc/kube-api-server"
     assert failed(path) == (1, f"kube-api-server: {path}: No such file or directory")
+
+
+FAILING = """
+from kube_api_server import __main__
+from kube_api_server.objects.admission import Admission
+
+def fail(_, call, obj, __):
+    if obj["metadata"]["name"] == "failing":
+        raise RuntimeError("a defect")
+
+Admission.finish = fail
+__main__.main()
+"""
+
+
+@pytest.mark.process
+def test_log_of_an_internal_error_has_a_traceback_without_values(tmp_path: Path) -> None:
+    secret = {"metadata": {"name": "failing"}, "stringData": {"password": "hush-hush"}}
+    script, log = tmp_path / "failing.py", tmp_path / "log"
+    script.write_text(FAILING)
+    with (
+        log.open("w") as stderr,
+        running(command=(sys.executable, str(script)), stderr=stderr) as (kubeconfig),
+    ):
+        assert request(kubeconfig, "POST", f"{NAMESPACES}/default/secrets", secret)["code"] == 500
+    text = log.read_text()
+    assert "Traceback" in text
+    assert "RuntimeError: a defect" in text
+    assert "hush" not in text
+    assert base64.b64encode(b"hush-hush").decode() not in text
 
 
 def test_version_is_that_of_the_package_and_its_api() -> None:

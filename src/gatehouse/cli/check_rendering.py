@@ -10,7 +10,7 @@ import msgspec
 
 from gatehouse.cli.check_findings import CheckFinding
 from gatehouse.compiler.evaluation.traffic import TrafficChange
-from gatehouse.runtime.printable import printable
+from kube_base.runtime.printable import printable
 
 _SIGNS = {"added": "+", "removed": "-", "target": "~", "settings": "~"}
 

@@ -20,8 +20,8 @@ from gatehouse.cli.parameters import PATH, kubeconfig_of
 from gatehouse.inspection.condition_summary import condition_status
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
-from gatehouse.runtime.printable import printable
 from gatehouse.standalone.state_directory import State, default_directory
+from kube_base.runtime.printable import printable
 from kube_base.types.objects import Object
 
 

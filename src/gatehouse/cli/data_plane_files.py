@@ -13,7 +13,7 @@ from gatehouse.agent.nginx.manifests import Manifest
 from gatehouse.agent.nginx.revision_store import MANIFEST
 from gatehouse.agent.nginx.seed_files import SEEDS
 from gatehouse.cli.secret_digest import SecretDigest
-from gatehouse.runtime.printable import printable
+from kube_base.runtime.printable import printable
 
 _CURRENT, _GOOD, _SPARE, _REVISIONS = "current", "proven", "spare", "generations"
 """Names in the directory of an NGINX agent; see its revision store."""

@@ -11,8 +11,8 @@ from gatehouse.cli.data_plane_files import StoredConfigurations, read_stored
 from gatehouse.cli.secret_digest import SecretDigest
 from gatehouse.kube import client as kube
 from gatehouse.kube.pod_exec import CommandResult
-from gatehouse.runtime.printable import printable
 from gatehouse.standalone.node import pods
+from kube_base.runtime.printable import printable
 from kube_base.types.objects import Object
 
 _CONTAINERS = ("nginx", "envoy")

@@ -45,7 +45,7 @@ from gatehouse.inspection.kube_apiserver_report import (
 from gatehouse.inspection.object_set import ObjectSet
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
-from gatehouse.runtime.printable import printable
+from kube_base.runtime.printable import printable
 from kube_base.types.objects import Object
 from kube_base.types.request_info import RequestError, RequestInfo, parse_request
 

@@ -16,7 +16,7 @@ from gatehouse.compiler.evaluation.explanation import (
     Explanation,
 )
 from gatehouse.inspection.failed_requests import failure_line
-from gatehouse.runtime.printable import printable
+from kube_base.runtime.printable import printable
 
 _SHOWN_MATCHES, _SHOWN_ENDPOINTS = 20, 8
 """Maximum number of entries of a list in the text. JSON has all."""

@@ -12,8 +12,8 @@ import gatehouse
 from gatehouse.cli import logs
 from gatehouse.cli.output import show
 from gatehouse.inspection.errors import InspectionError
-from gatehouse.runtime.printable import printable
 from gatehouse.runtime.process_imports import import_at_start
+from kube_base.runtime.printable import printable
 
 MODULES: Mapping[str, str] = {
     "agent": "agent",

@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from gatehouse.runtime.printable import printable
+from kube_base.runtime.printable import printable
 
 _CLEAR = "\x1b[H\x1b[2J"
 """Moves the cursor to the start of a terminal and clears it."""

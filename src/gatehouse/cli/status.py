@@ -27,7 +27,7 @@ from gatehouse.inspection.object_set import REPORTED_RESOURCES, ObjectSet, gatew
 from gatehouse.inspection.status_report import ReportedObject, report_status
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
-from gatehouse.runtime.printable import printable
+from kube_base.runtime.printable import printable
 from kube_base.types.objects import Object
 
 _ResultT = TypeVar("_ResultT")

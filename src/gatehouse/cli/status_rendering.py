@@ -16,7 +16,7 @@ import yaml
 from gatehouse.inspection.attachment_report import KUBE_APISERVER_KINDS, LISTED_ROUTE_KINDS
 from gatehouse.inspection.failed_requests import failure_line
 from gatehouse.inspection.status_report import ATTACHED_KINDS, ReportedObject
-from gatehouse.runtime.printable import printable
+from kube_base.runtime.printable import printable
 
 _GAP = "  "
 _SHOWN_HOSTNAMES, _SHOWN_ENDPOINTS = 1, 8

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gatehouse.runtime.printable import printable
+from kube_base.runtime.printable import printable
 
 COLOURS = {"True": "green", "False": "red"}
 

@@ -26,7 +26,7 @@ from gatehouse.inspection.request_rates import SOURCES, RequestRate
 from gatehouse.inspection.traffic_report import TrafficMeter, TrafficReport
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
-from gatehouse.runtime.printable import printable
+from kube_base.runtime.printable import printable
 from kube_base.types.objects import Object
 
 

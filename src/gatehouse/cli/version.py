@@ -23,8 +23,8 @@ from gatehouse.inspection.data_plane_metrics import MetricsReader, metrics_url
 from gatehouse.inspection.object_set import DATA_PLANE_SELECTOR
 from gatehouse.kube import client as kube
 from gatehouse.kube.config import ConfigError
-from gatehouse.runtime.printable import printable
 from gatehouse.standalone.state_directory import State
+from kube_base.runtime.printable import printable
 from kube_base.types.objects import Object
 from kube_base.types.resource import Resource
 

@@ -9,8 +9,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import structlog
-
 import kube_api_server
 from kube_api_server.controllers.definition_files import DefinitionError
 from kube_api_server.extension import NO_EXTENSION, Extension
@@ -18,13 +16,14 @@ from kube_api_server.http import nonresource
 from kube_api_server.storage.entries import UnavailableError
 from kube_api_server.testing.local_server import LocalApiServer
 from kube_base.runtime import private_files
+from kube_base.runtime.logs import configure_logs
 
 
 def main() -> None:
     """Serve until SIGINT or SIGTERM, and print the path of a kubeconfig once it serves."""
     options = _parser().parse_args()
     # Standard output has the kubeconfig alone, for `eval`.
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    configure_logs("kube-api-server", "info", sys.stderr, as_json=False)
     extension = Extension(definitions=options.crds) if options.crds else NO_EXTENSION
     try:
         if options.directory is not None:

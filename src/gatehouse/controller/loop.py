@@ -25,6 +25,7 @@ from gatehouse.controller.compilation import Compilation, CompiledGateway, Compi
 from gatehouse.controller.deadlines import Deadlines
 from gatehouse.controller.gateway_states import UNPUBLISHED, GatewayState
 from gatehouse.controller.metrics import compile_duration_histogram
+from gatehouse.controller.outputs import published_name
 from gatehouse.controller.programmed_condition import (
     ProvisioningError,
     evaluate_programmed,
@@ -34,7 +35,7 @@ from gatehouse.controller.provisioner.manifests import ProvisioningPlan
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.quarantines import Quarantines
 from gatehouse.controller.report_inputs import ReportInputs
-from gatehouse.controller.status_release import StatusRelease, published_name
+from gatehouse.controller.status_release import StatusRelease
 from gatehouse.controller.status_writer import StatusWriter
 from gatehouse.incremental.query import Key
 from gatehouse.kube.store import Changes

@@ -26,6 +26,11 @@ FragmentKey = tuple[int, Any]
 _REPORTED = frozenset(resource.kind for resource in combined.KINDS.with_status)
 
 
+def published_name(gateway: Key) -> str:
+    """Return the name by which a Gateway is published."""
+    return f"{gateway[1]}/{gateway[2]}"
+
+
 def capabilities_key(controller: str, gateway: Key) -> Key:
     """Return the key of the capabilities that the instances of a Gateway have in common."""
     return ("Capabilities", controller, *gateway[1:])
@@ -44,8 +49,8 @@ def gateway_output(ask: Ask, gateway: Key) -> Output[Any, Any] | None:
         return None
     if not ask(_is_compiled, gateway):
         return None
-    name = f"{gateway[1]}/{gateway[2]}"
-    return ask(back_end, GatewaySource(name, published_gateway, gateway, capabilities))
+    source = GatewaySource(published_name(gateway), published_gateway, gateway, capabilities)
+    return ask(back_end, source)
 
 
 def published_gateway(ask: Ask, gateway: Key) -> GatewayConfiguration | None:

@@ -12,6 +12,7 @@ import msgspec
 
 from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.gateway_api.status.types import ParentStatus, RouteStatus
+from gatehouse.controller.outputs import published_name
 from gatehouse.incremental.query import Key
 
 NOT_SERVED_YET = "not served yet: waiting for"
@@ -32,7 +33,7 @@ def counted(count: Callable[[str, int], tuple[int, int]], gateways: Container[Ke
         if gateway not in gateways:
             return 0, 0
         if (gateway, number) not in known:
-            known[gateway, number] = count(f"{gateway[1]}/{gateway[2]}", number)
+            known[gateway, number] = count(published_name(gateway), number)
         return known[gateway, number]
 
     return waiting

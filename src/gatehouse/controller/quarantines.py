@@ -16,6 +16,7 @@ from gatehouse.compiler.ir.unsupported import Unsupported
 from gatehouse.controller.change_log import ChangeLog
 from gatehouse.controller.compilation import CompiledGateway
 from gatehouse.controller.input_set import InputSet
+from gatehouse.controller.outputs import published_name
 from gatehouse.controller.programmed_condition import ProgrammedState
 from gatehouse.controller.provisioner.names import FIELD_MANAGER, MANAGED_BY_LABEL
 from gatehouse.controller.publisher import Publisher
@@ -81,10 +82,6 @@ def _rejections(instance: InstanceReport) -> list[tuple[str, str, tuple[Origin, 
     return rejections
 
 
-def _name(gateway: Key) -> str:
-    return f"{gateway[1]}/{gateway[2]}"
-
-
 class Compiler(Protocol):
     """The methods of a compilation that quarantines use."""
 
@@ -107,7 +104,7 @@ class Quarantines:
         compiler: Compiler,
         changed: Callable[[], None],
         record: Callable[[Key, str], None],
-        name_of: Callable[[Key], str] = _name,
+        name_of: Callable[[Key], str] = published_name,
         history: Callable[[Key], StatusHistory] | None = None,
         changed_at: Callable[[Key], str] = lambda _: "",
     ) -> None:

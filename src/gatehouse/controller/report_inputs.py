@@ -49,7 +49,7 @@ class ReportInputs:
 
     def _store_capabilities(self, key: Key, controller: str) -> bool:
         """Store the capabilities of a Gateway's instances. The last ones stay without any."""
-        capabilities = self._publisher.capabilities(f"{key[1]}/{key[2]}", controller)
+        capabilities = self._publisher.capabilities(outputs.published_name(key), controller)
         input_key = outputs.capabilities_key(controller, key)
         return capabilities is not None and self._compilation.put_input(input_key, capabilities)
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from gatehouse.controller.compilation import CompileResult
 from gatehouse.controller.deferred_status import DeferredStatuses
+from gatehouse.controller.outputs import published_name
 from gatehouse.controller.overdue_statuses import OverdueStatuses, counted
 from gatehouse.controller.publisher import Publisher
 from gatehouse.controller.status_writer import StatusWriter
@@ -77,8 +78,3 @@ class StatusRelease:
         self._deferred.discard(key)
         self.overdue.discard(key)
         self._statuses.forget(key)
-
-
-def published_name(gateway: Key) -> str:
-    """Return the name by which a Gateway is published."""
-    return f"{gateway[1]}/{gateway[2]}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from gatehouse.apis import gateway
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import Attachment, ListenerKey
@@ -92,7 +92,9 @@ def set_status(ask: Ask, key: Key) -> SetStatus | None:
     everyone = ask(listening.ordered_listeners, target)
     own = tuple(state for state in everyone if state.spec.owner == key)
     programmed = _programmed(ask, target, everyone)
-    findings = [_set_accepted(own)]
+    # One valid listener is enough, even if others lack a certificate.
+    bad = [state.spec.name for state in own if not state.served]
+    findings = [_of_listeners(own, bad, "the ListenerSet is accepted", Reason.ACCEPTED)]
     if not any(state.served for state in own):
         message = "spec.listeners: no valid listener; see the conditions of each listener"
         findings.append(Finding(Reason.SET_LISTENERS_INVALID_PROGRAMMED, message))
@@ -129,32 +131,22 @@ def _accepted(ask: Ask, key: Key, states: tuple[ListenerState, ...]) -> Finding:
         if missing
         else "the Gateway is accepted"
     )
-    return unsupported or _all_accepted(states, good)
+    bad = [state.spec.name for state in states if not state.spec.accepted]
+    some = Reason.GATEWAY_SOME_LISTENERS_INVALID
+    return unsupported or _of_listeners(states, bad, good, some)
 
 
-def _all_accepted(states: tuple[ListenerState, ...], good: str) -> Finding:
-    bad = [state for state in states if not state.spec.accepted]
+def _of_listeners(
+    states: Sequence[ListenerState], bad: list[str], good: str, some: Reason
+) -> Finding:
+    """Return the Accepted finding of the owner of listeners.
+
+    ``bad``: names of the invalid ones. ``some``: the reason if others are valid.
+    """
     if not bad:
         return Finding(Reason.ACCEPTED, good)
-    names = ", ".join(state.spec.name for state in bad)
-    message = f"spec.listeners: invalid listeners {names}; see their conditions"
-    if len(bad) < len(states):
-        return Finding(Reason.GATEWAY_SOME_LISTENERS_INVALID, message)
-    return Finding(Reason.GATEWAY_LISTENERS_INVALID, message)
-
-
-def _set_accepted(states: tuple[ListenerState, ...]) -> Finding:
-    """Return the Accepted finding of a ListenerSet.
-
-    One valid listener is enough, even if others lack a certificate.
-    """
-    bad = [state.spec.name for state in states if not state.served]
-    if not bad:
-        return Finding(Reason.ACCEPTED, "the ListenerSet is accepted")
     message = f"spec.listeners: invalid listeners {', '.join(bad)}; see their conditions"
-    if len(bad) < len(states):
-        return Finding(Reason.ACCEPTED, message)
-    return Finding(Reason.GATEWAY_LISTENERS_INVALID, message)
+    return Finding(some if len(bad) < len(states) else Reason.GATEWAY_LISTENERS_INVALID, message)
 
 
 def _references(ask: Ask, key: Key, gateway_object: gateway.Gateway) -> list[Finding]:

@@ -12,14 +12,12 @@ from gatehouse.apis.gateway import CONTROLLERS
 from gatehouse.compiler.frontends.gateway_api.findings import OPTIONAL_CONDITIONS, Condition
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import KIND_GROUPS
 from gatehouse.compiler.frontends.gateway_api.status.types import (
-    MAX_PARENTS,
     ClassStatus,
     FilterStatus,
     GatewayApiStatus,
     GatewayStatus,
     ListenerStatus,
     PolicyStatus,
-    PoolStatus,
     RouteStatus,
     SetStatus,
 )
@@ -60,7 +58,7 @@ def merge_gateway_api_status(
                 # All Gateways of the route belong to other controllers.
                 return None
             desired_status = {"parents": parents}
-        case PolicyStatus() | PoolStatus():
+        case PolicyStatus():
             about_gateways = _about_gateways(before, desired, now)
             if about_gateways is None:
                 return None
@@ -72,20 +70,17 @@ def merge_gateway_api_status(
     return None if merged == before else merged
 
 
-def _about_gateways(before: Object, desired: PolicyStatus | PoolStatus, now: str) -> Object | None:
+def _about_gateways(before: Object, desired: PolicyStatus, now: str) -> Object | None:
     """Return the list of entries about Gateways; None if there was none and is none.
 
     The API server rejects a status with more entries than the limit.
     """
-    if isinstance(desired, PoolStatus):
-        field, about, limit, statuses = "parents", "parentRef", MAX_PARENTS, desired.parents
-    else:
-        field, about, limit, statuses = "ancestors", "ancestorRef", desired.limit, desired.ancestors
+    field, about = desired.fields
     present = before.get(field) or ()
     others = sum(entry.get("controllerName") not in CONTROLLERS for entry in present)
     own = [
         _OwnEntry(e.controller, {about: _reference(e.ancestor, e.group)}, e.conditions)
-        for e in statuses[: max(limit - others, 0)]
+        for e in desired.ancestors[: max(desired.limit - others, 0)]
     ]
     entries = _entries(present, own, now)
     return {field: entries} if entries or before else None

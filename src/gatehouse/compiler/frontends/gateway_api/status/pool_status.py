@@ -18,11 +18,11 @@ from gatehouse.compiler.frontends.gateway_api.routes.pod_selections import (
     selecting_service,
 )
 from gatehouse.compiler.frontends.gateway_api.status.ancestors import ancestor_entry
-from gatehouse.compiler.frontends.gateway_api.status.types import MAX_PARENTS, PoolStatus
+from gatehouse.compiler.frontends.gateway_api.status.types import MAX_PARENTS, PolicyStatus
 from gatehouse.incremental.query import Ask, Key
 
 
-def pool_status(ask: Ask, key: Key) -> PoolStatus | None:
+def pool_status(ask: Ask, key: Key) -> PolicyStatus | None:
     """Return the desired status of an InferencePool."""
     pool = ask.read(key)
     if not isinstance(pool, inference.InferencePool):
@@ -39,7 +39,7 @@ def pool_status(ask: Ask, key: Key) -> PoolStatus | None:
         if picker.problem:
             findings.append(Finding(Reason.INVALID_PICKER, picker.problem))
         entries.append(ancestor_entry(ask, gateway, message, findings, pool.metadata.generation))
-    return PoolStatus(tuple(entries))
+    return PolicyStatus(tuple(entries), MAX_PARENTS, ("parents", "parentRef"))
 
 
 def _parents(ask: Ask, key: Key) -> dict[Key, bool]:

@@ -78,18 +78,13 @@ class AncestorStatus(msgspec.Struct, frozen=True):
 
 
 class PolicyStatus(DesiredStatus, frozen=True, tag=True):
-    """Status of a policy or XBackend: the entries of this controller in ``ancestors``."""
+    """Status of a policy, XBackend or InferencePool: the entries of this controller."""
 
     ancestors: tuple[AncestorStatus, ...] = ()
     limit: int = MAX_ANCESTORS
     """Maximum number of entries, of all controllers together."""
-
-
-class PoolStatus(DesiredStatus, frozen=True, tag=True):
-    """Status of an InferencePool: the entries of this controller in ``parents``."""
-
-    parents: tuple[AncestorStatus, ...] = ()
-    """An entry for each Gateway."""
+    fields: tuple[str, str] = ("ancestors", "ancestorRef")
+    """Names of the list, and of the reference in an entry."""
 
 
 class FilterStatus(DesiredStatus, frozen=True, tag=True):
@@ -100,5 +95,5 @@ class FilterStatus(DesiredStatus, frozen=True, tag=True):
 
 
 GatewayApiStatus = (
-    ClassStatus | GatewayStatus | SetStatus | RouteStatus | PolicyStatus | PoolStatus | FilterStatus
+    ClassStatus | GatewayStatus | SetStatus | RouteStatus | PolicyStatus | FilterStatus
 )

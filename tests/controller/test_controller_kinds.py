@@ -8,6 +8,7 @@ import pytest
 
 from gatehouse.apis import meta
 from gatehouse.compiler.frontends import combined, external_load_balancer
+from gatehouse.compiler.frontends.certificate_validity import Dated
 from gatehouse.compiler.frontends.kinds import (
     DEADLINE_SUBJECTS,
     STATUS_SUBJECTS,
@@ -45,8 +46,8 @@ def status(_: Ask, __: Key) -> WidgetStatus:
     return WidgetStatus()
 
 
-def deadlines(_: Ask, __: Key) -> tuple[int, ...]:
-    return (1,)
+def certificates(_: Ask, __: Key) -> tuple[Dated, ...]:
+    return (Dated("", ((1, 1),)),)
 
 
 RECORD = Kind(
@@ -55,7 +56,7 @@ RECORD = Kind(
     indexes=(lambda widget: [(*ALL, str(widget.size))],),
     verbs=("create",),
     status=status,
-    deadlines=deadlines,
+    certificates=certificates,
     owned=(OwnedKind(GEARS, STATUS_SUBJECTS, lambda _, __: None, lambda _, __: {}),),
 )
 

@@ -100,7 +100,7 @@ class World:
     def at(self, now: float) -> None:
         """Let it be ``now`` (seconds since 1970), of which the controller tells what matters."""
         with self.engine.compile() as ask:
-            named = ask.map(upstream_cluster.certificate_times, ask.read(upstream_cluster.CLUSTERS))
+            named = ask.map(combined.deadlines, ask.read(upstream_cluster.CLUSTERS))
         deadlines = Deadlines(
             lambda key, value: bool(self.engine.commit({key: value})), lambda: now
         )

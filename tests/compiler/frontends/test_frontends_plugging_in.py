@@ -12,6 +12,7 @@ import pytest
 
 from gatehouse.apis import meta
 from gatehouse.compiler.frontends import combined, gateway_api, hosted_apiserver
+from gatehouse.compiler.frontends.certificate_validity import Dated
 from gatehouse.compiler.frontends.contribution import Contribution
 from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.kinds import DEADLINE_SUBJECTS, DesiredStatus, Kind, Kinds
@@ -65,7 +66,7 @@ FRONT_END = FrontEnd(
             Widget,
             status=status,
             gateways_of=lambda _, __: (GATEWAY,),
-            deadlines=lambda ask, key: (ask.read(key).size,),
+            certificates=lambda ask, key: (Dated("", ((ask.read(key).size,) * 2,)),),
         )
     ),
     merge_status,

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from gatehouse.compiler.frontends import gateway_api, hosted_apiserver, upstream_cluster
+from gatehouse.compiler.frontends.certificate_validity import validity_deadlines
 from gatehouse.compiler.frontends.contribution import EMPTY_CONTRIBUTION, Contribution
 from gatehouse.compiler.frontends.front_end import FrontEnd
 from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import parent_of
@@ -167,7 +168,9 @@ def gateways_of_attached(ask: Ask, key: Key) -> tuple[Key, ...] | None:
 def deadlines(ask: Ask, key: Key) -> tuple[int, ...] | None:
     """Return the points in time (Unix seconds) at which the status of an object changes."""
     kind = KINDS.by_name[key[0]]
-    return (kind.deadlines(ask, key) or None) if kind.deadlines is not None else None
+    if kind.certificates is None:
+        return None
+    return validity_deadlines(kind.certificates(ask, key)) or None
 
 
 def merge_combined_status(

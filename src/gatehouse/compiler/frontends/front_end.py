@@ -24,7 +24,7 @@ class FrontEnd(msgspec.Struct, frozen=True):
     """
 
     kinds: Kinds
-    """Kinds that it reads, with the status, deadlines and owned objects of each."""
+    """Kinds that it reads, with the status, certificates and owned objects of each."""
     merge_status: MergeStatus
     """Merges the statuses of its kinds."""
     contribution: Callable[[Ask, Key], Contribution] | None = None

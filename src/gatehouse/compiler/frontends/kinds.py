@@ -7,12 +7,13 @@ RBAC, and status targets follow from it (:class:`Kinds`, :mod:`gatehouse.control
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import msgspec
 
 from gatehouse.apis import meta
+from gatehouse.compiler.frontends.certificate_validity import Dated
 from gatehouse.incremental.query import Ask, Index, Key
 from kube_base.types.objects import ObjectName
 from kube_base.types.resource import Resource
@@ -82,9 +83,9 @@ class Kind(msgspec.Struct, frozen=True):
     gateways_of: Callable[[Ask, Key], tuple[Key, ...]] | None = None
     """Query: the managed Gateways that serve an object. Its status is deferred until their data
     planes have confirmed the object."""
-    deadlines: Callable[[Ask, Key], tuple[int, ...]] | None = None
-    """Query: points in time (Unix seconds) at which the status of an object changes without a
-    change of input."""
+    certificates: Callable[[Ask, Key], Iterable[Dated]] | None = None
+    """Returns the certificates whose validity the status of an object reports, so that it changes
+    without a change of input."""
     owned: tuple[OwnedKind, ...] = ()
     """Kinds of objects that the controller writes for objects of this kind."""
 
@@ -101,7 +102,7 @@ class Kind(msgspec.Struct, frozen=True):
         buckets: tuple[Key, ...] = ()
         if self.status is not None:
             buckets += (STATUS_SUBJECTS,)
-        if self.deadlines is not None:
+        if self.certificates is not None:
             buckets += (DEADLINE_SUBJECTS,)
         return (*self.indexes, lambda _: buckets) if buckets else self.indexes
 

@@ -20,8 +20,8 @@ from fakes.x_backend_world import (
     Object,
     XBackendWorld,
 )
+from gatehouse.compiler.frontends import combined
 from gatehouse.compiler.frontends.certificate_names import validity_of
-from gatehouse.compiler.frontends.gateway_api.status.backend_status import backend_deadlines
 from gatehouse.compiler.frontends.inputs import deadline_key
 from gatehouse.compiler.ir import http as ir
 from gatehouse.dataplane.origin import Origin
@@ -146,7 +146,7 @@ def test_validity_of_a_certificate_of_another_namespace_needs_a_grant(pair: Obje
     def reported() -> tuple[bool, bool]:
         """Return whether the end is a time of change, and whether a condition reports it."""
         with world.engine.compile() as ask:
-            is_awaited = ends in backend_deadlines(ask, BACKEND)
+            is_awaited = ends in (combined.deadlines(ask, BACKEND) or ())
         return is_awaited, any(" Expired " in one for one in world.status())
 
     world.engine.commit({deadline_key(ends): True})

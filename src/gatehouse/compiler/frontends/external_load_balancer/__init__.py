@@ -10,11 +10,7 @@ claims), :mod:`nodes` and :mod:`servers` (the servers of an upstream; addresses:
 :mod:`nodes`. Never here: I/O, clocks, anything that knows NGINX Plus.
 """
 
-from gatehouse.compiler.frontends.external_load_balancer.findings import (
-    LoadBalancerFinding,
-    LoadBalancerReason,
-    Note,
-)
+from gatehouse.compiler.frontends.external_load_balancer.findings import LoadBalancerReason
 from gatehouse.compiler.frontends.external_load_balancer.front_end import (
     LOAD_BALANCER_FRONT_END,
     LOAD_BALANCER_INDEXES,
@@ -45,8 +41,6 @@ __all__ = [
     "LOAD_BALANCER_KINDS",
     "NLK_CONFIG_KEY",
     "CompiledLoadBalancer",
-    "LoadBalancerFinding",
-    "Note",
     "LoadBalancerReason",
     "balancer_deadlines",
     "compile_balancer",

@@ -20,10 +20,7 @@ Where to look: "my route is not accepted": ``attachment/parent_refs``. "Another 
 from gatehouse.apis.gateway import CONTROLLERS
 from gatehouse.compiler.frontends.gateway_api.classes import class_controller, gateways
 from gatehouse.compiler.frontends.gateway_api.extensions.authentication import fetches
-from gatehouse.compiler.frontends.gateway_api.extensions.parameters import (
-    Provisioning,
-    provisioning,
-)
+from gatehouse.compiler.frontends.gateway_api.extensions.parameters import provisioning
 from gatehouse.compiler.frontends.gateway_api.findings import Reason
 from gatehouse.compiler.frontends.gateway_api.front_end import (
     FILTER_KINDS,
@@ -79,7 +76,6 @@ __all__ = [
     "GATEWAY_API_INDEXES",
     "INPUT_INDEXES",
     "NGINX",
-    "Provisioning",
     "Reason",
     "ROUTES_KEY",
     "ROUTE_KINDS",

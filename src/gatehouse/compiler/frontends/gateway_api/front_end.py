@@ -31,14 +31,14 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
 )
 from gatehouse.compiler.frontends.gateway_api.routes.pod_selections import service_for
 from gatehouse.compiler.frontends.gateway_api.status.backend_status import (
-    backend_deadlines,
+    backend_certificates,
     backend_status,
     desired_service,
 )
 from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
-    filter_deadlines,
-    gateway_deadlines,
-    policy_deadlines,
+    certificates_of_filter,
+    gateway_certificates,
+    policy_certificates,
 )
 from gatehouse.compiler.frontends.gateway_api.status.class_status import class_status
 from gatehouse.compiler.frontends.gateway_api.status.extension_status import (
@@ -88,7 +88,7 @@ _X_BACKENDS = Kind(
     backends.XBackend,
     indexes=(buckets.of_x_backend,),
     status=backend_status,
-    deadlines=backend_deadlines,
+    certificates=backend_certificates,
     owned=(OwnedKind(resources.SERVICES, X_BACKENDS_KEY, desired_service, service_for),),
 )
 
@@ -133,14 +133,14 @@ _GATEWAY_API = (
         indexes=(buckets.gateway_buckets,),
         required=True,
         status=gateway_status,
-        deadlines=gateway_deadlines,
+        certificates=gateway_certificates,
     ),
     Kind(
         resources.LISTENER_SETS,
         gateway.ListenerSet,
         indexes=(buckets.of_listener_set,),
         status=set_status,
-        deadlines=gateway_deadlines,
+        certificates=gateway_certificates,
     ),
     _route(resources.HTTP_ROUTES, routes.HTTPRoute, required=True),
     _route(resources.GRPC_ROUTES, routes.GRPCRoute),
@@ -157,7 +157,7 @@ _GATEWAY_API = (
         policies.BackendTLSPolicy,
         indexes=(buckets.of_backend_tls_policy,),
         status=policy_status,
-        deadlines=policy_deadlines,
+        certificates=policy_certificates,
     ),
     _X_BACKENDS,
     _INFERENCE_POOLS,
@@ -173,7 +173,7 @@ _EXTENSIONS = (
         security_policies.SecurityPolicy,
         indexes=(buckets.of_policy, buckets.of_security_policy),
         status=extension_status,
-        deadlines=filter_deadlines,
+        certificates=certificates_of_filter,
     ),
     _policy(resources.OBSERVABILITY_POLICIES, nginx_gateway.ObservabilityPolicy),
     _policy(resources.TELEMETRY_POLICIES, telemetry.XTelemetryPolicy),
@@ -190,7 +190,7 @@ _EXTENSIONS = (
             kind.view,
             indexes=(buckets.of_filter,),
             status=filter_status,
-            deadlines=filter_deadlines,
+            certificates=certificates_of_filter,
         )
         for kind in EXTENSION_FILTERS.values()
     ),

@@ -18,22 +18,10 @@ from gatehouse.compiler.frontends.upstream_cluster.allocations import (
     allocation,
     rate_limit_conditions,
 )
-from gatehouse.compiler.frontends.upstream_cluster.attachment import (
-    attached_clusters,
-    gateways_of_cluster,
-)
-from gatehouse.compiler.frontends.upstream_cluster.credentials import certificate_times
 from gatehouse.compiler.frontends.upstream_cluster.front_end import UPSTREAM_CLUSTER_FRONT_END
-from gatehouse.compiler.frontends.upstream_cluster.inputs import (
-    CLUSTERS,
-)
+from gatehouse.compiler.frontends.upstream_cluster.inputs import CLUSTERS
 from gatehouse.compiler.frontends.upstream_cluster.record import parse_cluster_record
-from gatehouse.compiler.frontends.upstream_cluster.status import (
-    ClusterStatus,
-    cluster_status,
-    merge_cluster_status,
-)
-from gatehouse.compiler.frontends.upstream_cluster.translate import cluster_contribution
+from gatehouse.compiler.frontends.upstream_cluster.status import ClusterStatus
 
 __all__ = [
     "CLUSTERS",
@@ -41,12 +29,6 @@ __all__ = [
     "Allocation",
     "ClusterStatus",
     "allocation",
-    "attached_clusters",
     "rate_limit_conditions",
-    "cluster_contribution",
-    "gateways_of_cluster",
-    "merge_cluster_status",
     "parse_cluster_record",
-    "certificate_times",
-    "cluster_status",
 ]

@@ -15,7 +15,6 @@ import msgspec
 
 from gatehouse.apis import core
 from gatehouse.apis import upstream_clusters as api
-from gatehouse.compiler.frontends import certificate_validity
 from gatehouse.compiler.frontends.certificate_validity import Dated, validities_of
 from gatehouse.compiler.frontends.gateway_api.inputs import rejected_credential
 from gatehouse.compiler.frontends.gateway_api.listeners import ca_certificates, certificates
@@ -259,13 +258,8 @@ def _accepted(ask: Ask, gateway: Key, credentials: TLSCredentials) -> TLSCredent
     return msgspec.structs.replace(credentials, **dict.fromkeys(left_out), rejected=named)
 
 
-def certificate_times(ask: Ask, key: Key) -> tuple[int, ...]:
-    """Return the times in Unix seconds at which conditions of a cluster change."""
-    if not isinstance(ask.read(key), api.UpstreamCluster):
-        return ()
-    return certificate_validity.validity_deadlines(dated_certificates(ask, key))
-
-
 def dated_certificates(ask: Ask, key: Key) -> tuple[Dated, ...]:
     """Return the certificates and CA certificates of a cluster with their validity."""
+    if not isinstance(ask.read(key), api.UpstreamCluster):
+        return ()
     return (*ask(client_credentials, key).dated, *ask(server_credentials, key).dated)

@@ -18,7 +18,7 @@ from gatehouse.compiler.frontends.upstream_cluster.attachment import (
     attached_clusters,
     gateways_of_cluster,
 )
-from gatehouse.compiler.frontends.upstream_cluster.credentials import certificate_times
+from gatehouse.compiler.frontends.upstream_cluster.credentials import dated_certificates
 from gatehouse.compiler.frontends.upstream_cluster.inputs import CLUSTERS, cluster_buckets
 from gatehouse.compiler.frontends.upstream_cluster.record import parse_cluster_record
 from gatehouse.compiler.frontends.upstream_cluster.status import (
@@ -49,7 +49,7 @@ UPSTREAM_CLUSTER_FRONT_END = FrontEnd(
             status=cluster_status,
             read_record=parse_cluster_record,
             gateways_of=gateways_of_cluster,
-            deadlines=certificate_times,
+            certificates=dated_certificates,
             owned=(
                 OwnedKind(
                     resources.RATE_LIMIT_CONDITIONS,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from gatehouse.apis import backends, resources, routes
 from gatehouse.apis.gateway import GATEWAY_API_GROUP
-from gatehouse.compiler.frontends import certificate_validity
 from gatehouse.compiler.frontends.certificate_validity import Dated
 from gatehouse.compiler.frontends.gateway_api.attachment.hostname_conflicts import attachments
 from gatehouse.compiler.frontends.gateway_api.extensions.policy_conflicts import exporting_gateways
@@ -99,7 +98,7 @@ def _findings(ask: Ask, gateway: Key, key: Key, spec: backends.BackendSpec) -> t
     if spec.tls.mode != backends.NO_TLS:
         resolved = ask(backend_tls.backend_tls_at, gateway, key)
         findings += resolved.findings
-        findings += validity_findings(ask, _certificates(ask, key))
+        findings += validity_findings(ask, backend_certificates(ask, key))
     return tuple(findings)
 
 
@@ -128,7 +127,7 @@ def _gateways(ask: Ask, route: Key) -> set[Key]:
     return {entry.gateway for entry in ask(attachments, route) if entry.refusal is None}
 
 
-def _certificates(ask: Ask, key: Key) -> Iterator[Dated]:
+def backend_certificates(ask: Ask, key: Key) -> Iterator[Dated]:
     """Yield the CA certificates and the client certificate of an XBackend."""
     trust = ask(backend_tls.resolve_backend_tls, key).trust
     yield from certificates_of_policy(ask, trust, "spec.tls.validation")
@@ -141,11 +140,6 @@ def _certificates(ask: Ask, key: Key) -> Iterator[Dated]:
     if ask(permitted, across):
         own = ask(key_pair_of_secret, holder)
         yield from leaf_certificate(own, "spec.tls.clientCertificateRef")
-
-
-def backend_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
-    """Return the times at which conditions of an XBackend change."""
-    return certificate_validity.validity_deadlines(_certificates(ask, key))
 
 
 def desired_service(ask: Ask, key: Key) -> PodSelection | None:

@@ -104,24 +104,18 @@ def _held(ask: Ask, holder: Key, where: str) -> Iterator[Dated]:
         yield Dated(f"{where}: {object_of(holder)}", validities)
 
 
-def gateway_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
-    """Return the times at which conditions of a Gateway or ListenerSet change."""
+def gateway_certificates(ask: Ask, key: Key) -> Iterator[Dated]:
+    """Yield the certificates of a Gateway or ListenerSet, and of its listeners."""
     target = key if key[0] == "Gateway" else ask(listener_sets.parent_of, key)
     if target is None or not ask(is_managed_gateway, target):
-        return ()
-    certificates = [*certificates_of_gateway(ask, key)] if target == key else []
+        return
+    if target == key:
+        yield from certificates_of_gateway(ask, key)
     for state in ask(listening.ordered_listeners, target):
         if state.spec.owner == key:
-            certificates += certificates_of_listener(ask, target, state)
-    return certificate_validity.validity_deadlines(certificates)
+            yield from certificates_of_listener(ask, target, state)
 
 
-def policy_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
-    """Return the times at which conditions of a BackendTLSPolicy change."""
-    trust = ask(resolve_backend_tls, key).trust
-    return certificate_validity.validity_deadlines(certificates_of_policy(ask, trust))
-
-
-def filter_deadlines(ask: Ask, key: Key) -> tuple[int, ...]:
-    """Return the times at which conditions of a filter change."""
-    return certificate_validity.validity_deadlines(certificates_of_filter(ask, key))
+def policy_certificates(ask: Ask, key: Key) -> Iterator[Dated]:
+    """Return the CA certificates of a BackendTLSPolicy."""
+    return certificates_of_policy(ask, ask(resolve_backend_tls, key).trust)

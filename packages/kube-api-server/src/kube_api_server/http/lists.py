@@ -107,7 +107,7 @@ async def list_objects(
         metadata["continue"] = _token(revision, last)
         if not request.query.get("labelSelector") and not request.query.get("fieldSelector"):
             metadata["remainingItemCount"] = more
-    return await respond(form, selected, metadata)
+    return await list_response(form, selected, metadata)
 
 
 async def reach(store: ObjectStore, revision: int) -> None:
@@ -122,7 +122,7 @@ async def reach(store: ObjectStore, revision: int) -> None:
         await asyncio.sleep(REACH_INTERVAL_SECONDS)
 
 
-async def respond(
+async def list_response(
     form: Representation, entries: list[StoredEntry], metadata: Object
 ) -> web.Response:
     """Build a response with a list. Stored bytes are joined without another encoding."""

@@ -210,7 +210,7 @@ class Resources:
                 if error.reason != "NotFound":
                     raise
         metadata = {"resourceVersion": str(self._store.revision)}
-        return await lists.respond(form, entries, metadata)
+        return await lists.list_response(form, entries, metadata)
 
     @staticmethod
     async def _call(

@@ -98,7 +98,7 @@ def test_kind_and_its_owned_kind_are_watched_by_the_record(kinds: Kinds) -> None
 
 def test_kind_is_a_status_target_by_its_record(kinds: Kinds) -> None:
     assert WIDGETS in kinds.with_status
-    assert WIDGETS in kinds.optional
+    assert not kinds.by_name["Widget"].required
 
 
 def test_kind_is_permitted_by_its_record() -> None:

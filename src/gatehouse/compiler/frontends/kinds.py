@@ -114,10 +114,6 @@ class Kinds:
         self.by_name: Mapping[str, Kind] = {kind.resource.kind: kind for kind in kinds}
         self.resources: tuple[Resource, ...] = tuple(kind.resource for kind in kinds)
         """Resources to watch."""
-        self.optional: tuple[Resource, ...] = tuple(
-            kind.resource for kind in kinds if not kind.required
-        )
-        """Resources whose CRDs may be missing from the cluster."""
         self.with_status: tuple[Resource, ...] = tuple(
             kind.resource for kind in kinds if kind.status is not None
         )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -41,11 +42,16 @@ class SecretBytes:
         raise TypeError("key material is not serialised")
 
 
+def content_name(kind: str, content: bytes) -> str:
+    """Return the name of a credential, derived from its content. Renewed content has another."""
+    return f"{kind}-{hashlib.sha256(content).hexdigest()[:24]}"
+
+
 class Certificate(msgspec.Struct, frozen=True):
     """A server certificate with its key."""
 
     name: str
-    """``[a-z0-9-]``. Derived from the content: a renewed certificate has a new name."""
+    """``[a-z0-9-]``, of :func:`content_name`."""
     chain: bytes
     """PEM, leaf first."""
     key: SecretBytes
@@ -72,7 +78,7 @@ class TrustBundle(msgspec.Struct, frozen=True):
     """CA certificates, used to verify a peer."""
 
     name: str
-    """``[a-z0-9-]``. Derived from the content."""
+    """``[a-z0-9-]``, of :func:`content_name`."""
     pem: bytes
     origins: tuple[Origin, ...] = ()
     """ConfigMaps, Secret or field that hold the certificates."""
@@ -82,10 +88,15 @@ class SecretFile(msgspec.Struct, frozen=True):
     """Passwords or keys for the authentication of a route."""
 
     name: str
-    """``[a-z0-9-]``. Derived from the content."""
+    """``[a-z0-9-]``, of :func:`content_name`."""
     content: SecretBytes
     origin: Origin = NO_ORIGIN
     """Secret, field, or object that names the URL of the content."""
+
+    @classmethod
+    def make(cls, kind: str, content: bytes, origin: Origin) -> Self:
+        """Build a file with the name of its content."""
+        return cls(content_name(kind, content), SecretBytes(content), origin)
 
     @property
     def origins(self) -> tuple[Origin, ...]:

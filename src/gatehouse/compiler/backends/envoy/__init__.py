@@ -20,10 +20,9 @@ Reading order:
 - :mod:`kube_apiserver`: kube-apiservers behind a gateway.
 
 Only :mod:`quoting` checks and escapes values, only :mod:`names` forms names; :mod:`protobufs` and
-:mod:`extensions` have common parts of messages, :mod:`unsupported` the format of findings,
-:mod:`capabilities` what an Envoy and its agent can do. Configuration of connections never depends
-on routes: all filters are in every chain and do nothing until a route configures them. Never here:
-I/O, Kubernetes, YAML.
+:mod:`extensions` have common parts of messages, :mod:`capabilities` what an Envoy and its agent can
+do. Configuration of connections never depends on routes: all filters are in every chain and do
+nothing until a route configures them. Never here: I/O, Kubernetes, YAML.
 """
 
 from gatehouse.compiler.backends.envoy.capabilities import EnvoyCapabilities

@@ -7,7 +7,6 @@ ReferenceGrant: the object is cluster-scoped, and its author controls all reques
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 from collections.abc import Mapping
 
@@ -24,7 +23,7 @@ from gatehouse.compiler.frontends.upstream_cluster.findings import (
     ClusterReason,
 )
 from gatehouse.compiler.frontends.upstream_cluster.servers import translate_servers as read_servers
-from gatehouse.compiler.ir.gateway import Certificate, SecretBytes, SecretFile, TrustBundle
+from gatehouse.compiler.ir.gateway import Certificate, SecretFile, TrustBundle
 from gatehouse.compiler.ir.kube_apiserver import UpstreamTls
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
@@ -160,9 +159,7 @@ class _Source:
         if not _TOKEN.fullmatch(value):
             self.add_problem(place, "must be a valid header value")
             return None
-        digest = hashlib.sha256(value).hexdigest()[:24]
-        origin = self._origin("bearerToken", inline)
-        return SecretFile(f"token-{digest}", SecretBytes(value), origin)
+        return SecretFile.make("token", value, self._origin("bearerToken", inline))
 
 
 def server_credentials(ask: Ask, key: Key) -> TLSCredentials:

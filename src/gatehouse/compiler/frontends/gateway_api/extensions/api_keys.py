@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
 
@@ -13,7 +12,7 @@ from gatehouse.compiler.frontends.gateway_api import header_names
 from gatehouse.compiler.frontends.gateway_api.compiled_filters import Filters
 from gatehouse.compiler.frontends.gateway_api.extensions.nginx_values import ValueProblem
 from gatehouse.compiler.ir.authentication import ApiKeys, KeySource
-from gatehouse.compiler.ir.gateway import ApiKeyFile, SecretBytes
+from gatehouse.compiler.ir.gateway import ApiKeyFile
 from gatehouse.compiler.ir.http import Route
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask
@@ -114,8 +113,7 @@ def check_keys(ask: Ask, field: Origin, spec: api.ApiKeysSpec) -> Filters:
 
 def _key_file(clients: Iterable[tuple[str, bytes]], field: Origin) -> ApiKeyFile:
     content = b"".join(sorted(b"%s:%s\n" % (client.encode(), key) for client, key in clients))
-    digest = hashlib.sha256(content).hexdigest()[:24]
-    return ApiKeyFile(f"keys-{digest}", SecretBytes(content), field.field("secretRefs"))
+    return ApiKeyFile.make("keys", content, field.field("secretRefs"))
 
 
 def _entries(ask: Ask, namespace: str, name: str, where: str) -> Iterator[tuple[str, bytes]]:

@@ -6,7 +6,6 @@ SecurityPolicies have them as well.
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -42,7 +41,7 @@ from gatehouse.compiler.ir.authentication import (
     Jwt,
     Requirement,
 )
-from gatehouse.compiler.ir.gateway import SecretBytes, SecretFile
+from gatehouse.compiler.ir.gateway import SecretFile
 from gatehouse.compiler.ir.http import Route
 from gatehouse.dataplane.key_sizes import verification_key
 from gatehouse.dataplane.origin import Origin, object_of
@@ -108,7 +107,7 @@ def check_tokens(
         content, holder = secret.content.reveal(), secret.origin
     else:
         raise ValueProblem(f"{file}: must be set for source File")
-    keys = _named(_usable_keys(content, place), holder)
+    keys = SecretFile.make("auth", _usable_keys(content, place), holder)
     leeway = nginx_values.parse_nginx_seconds(spec.leeway) or 0.0
     authorization = _authorization(spec.authorization, "spec.jwt.authorization")
     tokens = Jwt(_realm(spec.realm, "spec.jwt"), keys.name, leeway, authorization, origin)
@@ -124,7 +123,7 @@ def check_users(
     where = f"spec.oidc.clientSecretRef: Secret {namespace}/{name}"
     # Secrets written by hand often end in a newline.
     content = _data(ask, namespace, name, "client-secret", where).rstrip(b"\r\n")
-    secret = _named(content, Origin("Secret", namespace, name))
+    secret = SecretFile.make("auth", content, Origin("Secret", namespace, name))
     if not secret.content.reveal():
         raise ValueProblem(f"{where}: data[client-secret] must not be empty")
     authorities = "".join(
@@ -132,7 +131,7 @@ def check_users(
         for ca_certificate_ref in spec.ca_certificate_refs
     )
     trusted = origin.field("caCertificateRefs")
-    trust = _named(authorities.encode(), trusted) if authorities else None
+    trust = SecretFile.make("auth", authorities.encode(), trusted) if authorities else None
     revoked = _revoked(ask, namespace, spec.crl_secret_ref) if spec.crl_secret_ref else None
     created = ask.read(key_of(origin)).metadata.creation_timestamp
     configuration = msgspec.structs.replace(
@@ -150,7 +149,9 @@ def _revoked(ask: Ask, namespace: str, reference: api.LocalReference) -> SecretF
     where = f"spec.oidc.crlSecretRef: Secret {namespace}/{reference.name}"
     content = _data(ask, namespace, reference.name, "ca.crl", where)
     try:
-        return _named(pem.revocation_list(content), Origin("Secret", namespace, reference.name))
+        return SecretFile.make(
+            "auth", pem.revocation_list(content), Origin("Secret", namespace, reference.name)
+        )
     except pem.MALFORMED as error:
         raise ValueProblem(
             f"{where}: data[ca.crl] must be a PEM certificate revocation list"
@@ -288,7 +289,7 @@ def _usable_key(key: object) -> dict[str, Any] | None:
 def _secret(ask: Ask, namespace: str, name: str, place: str) -> SecretFile:
     where = f"{place}.secretRef: Secret {namespace}/{name}"
     content = _data(ask, namespace, name, SECRET_KEY, where)
-    return _named(content, Origin("Secret", namespace, name))
+    return SecretFile.make("auth", content, Origin("Secret", namespace, name))
 
 
 def _data(ask: Ask, namespace: str, name: str, entry: str, where: str) -> bytes:
@@ -302,11 +303,6 @@ def _data(ask: Ask, namespace: str, name: str, entry: str, where: str) -> bytes:
         return base64.b64decode(secret.data[entry], validate=True)
     except ValueError as error:
         raise ValueProblem(f"{where}: data must be base64") from error
-
-
-def _named(content: bytes, origin: Origin) -> SecretFile:
-    digest = hashlib.sha256(content).hexdigest()[:24]
-    return SecretFile(f"auth-{digest}", SecretBytes(content), origin)
 
 
 def _check_users(content: bytes, place: str) -> None:

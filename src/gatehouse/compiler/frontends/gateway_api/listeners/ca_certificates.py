@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 
 import msgspec
 
@@ -16,7 +15,7 @@ from gatehouse.compiler.frontends.gateway_api.inputs import (
     unavailable_kind_key,
 )
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
-from gatehouse.compiler.ir.gateway import TrustBundle
+from gatehouse.compiler.ir.gateway import TrustBundle, content_name
 from gatehouse.dataplane.origin import Origin, object_of
 from gatehouse.incremental.query import Ask, Key
 
@@ -81,8 +80,7 @@ def of_certificates(text: bytes, *origins: Origin) -> TrustBundle | None:
 
 
 def _named(certificates: bytes, origins: tuple[Origin, ...]) -> TrustBundle:
-    digest = hashlib.sha256(certificates).hexdigest()[:24]
-    return TrustBundle(f"ca-{digest}", certificates, origins)
+    return TrustBundle(content_name("ca", certificates), certificates, origins)
 
 
 def trust_bundle(

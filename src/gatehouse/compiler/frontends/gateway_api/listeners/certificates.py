@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from typing import Literal
 
 from cryptography import x509
@@ -18,7 +17,7 @@ from gatehouse.compiler.frontends.certificate_names import dns_names, validity_o
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.inputs import rejected_credential
 from gatehouse.compiler.frontends.gateway_api.reference_grants import Reference, permitted
-from gatehouse.compiler.ir.gateway import Certificate, SecretBytes
+from gatehouse.compiler.ir.gateway import Certificate, SecretBytes, content_name
 from gatehouse.dataplane.origin import Origin
 from gatehouse.incremental.query import Ask, Key
 
@@ -72,11 +71,10 @@ def key_pair(
     if isinstance(private, RSAPrivateKey) and not rsa_keys.is_consistent(private.private_numbers()):
         return f"{names[1]} must be a valid key"
     chain, key = pem.encode_certificates(parsed), pem.encode_private_key(private)
-    digest = hashlib.sha256(chain + b"\0" + key).hexdigest()[:24]
     names_of_leaf = dns_names(parsed[0])
     validity = validity_of(parsed[0])
     return Certificate(
-        f"cert-{digest}",
+        content_name("cert", chain + b"\0" + key),
         chain,
         SecretBytes(key),
         origin,

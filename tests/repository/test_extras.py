@@ -42,7 +42,7 @@ PACKAGES = {
     "gatehouse[standalone]": ("cli",),
     "gatehouse-kube-api-server": ("",),
     "gatehouse-kube-base": ("types", "runtime"),
-    "gatehouse-kube-base[http,patterns]": ("",),
+    "gatehouse-kube-base[http,logs,patterns]": ("",),
 }
 """Distributions with extras to their packages and modules that run where these are installed."""
 OTHERS = {
@@ -50,7 +50,10 @@ OTHERS = {
     "gatehouse[agent-envoy]": ("gatehouse.agent.nginx", "gatehouse.sidecars.picker"),
     # Who uses the fixture has pytest.
     "gatehouse-kube-api-server": ("kube_api_server.testing.pytest_plugin",),
-    "gatehouse-kube-base": (*("kube_base.runtime.limited_http", "kube_base.runtime.quiet_re2"),),
+    "gatehouse-kube-base": (
+        *("kube_base.runtime.limited_http", "kube_base.runtime.logs"),
+        "kube_base.runtime.quiet_re2",
+    ),
 }
 """Modules, by distribution, that need another extra or are imported for another option only."""
 TRANSITIVE = {"yarl": "aiohttp", "multidict": "aiohttp"}
@@ -161,7 +164,7 @@ EXACT = (
         f"gatehouse[{extra}]"
         for extra in ("agent-nginx", "agent-envoy", "controller", "node-proxy")
     ),
-    *("gatehouse-kube-api-server", "gatehouse-kube-base", "gatehouse-kube-base[http,patterns]"),
+    *("gatehouse-kube-api-server", "gatehouse-kube-base", "gatehouse-kube-base[http,logs,patterns]"),
 )
 
 

@@ -37,7 +37,7 @@ from gatehouse.compiler.frontends.gateway_api.status.backend_status import (
 )
 from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import (
     certificates_of_filter,
-    gateway_certificates,
+    certificates_of_owner,
     policy_certificates,
 )
 from gatehouse.compiler.frontends.gateway_api.status.class_status import class_status
@@ -133,14 +133,14 @@ _GATEWAY_API = (
         indexes=(buckets.gateway_buckets,),
         required=True,
         status=gateway_status,
-        certificates=gateway_certificates,
+        certificates=certificates_of_owner,
     ),
     Kind(
         resources.LISTENER_SETS,
         gateway.ListenerSet,
         indexes=(buckets.of_listener_set,),
         status=set_status,
-        certificates=gateway_certificates,
+        certificates=certificates_of_owner,
     ),
     _route(resources.HTTP_ROUTES, routes.HTTPRoute, required=True),
     _route(resources.GRPC_ROUTES, routes.GRPCRoute),

@@ -104,8 +104,8 @@ def _held(ask: Ask, holder: Key, where: str) -> Iterator[Dated]:
         yield Dated(f"{where}: {object_of(holder)}", validities)
 
 
-def gateway_certificates(ask: Ask, key: Key) -> Iterator[Dated]:
-    """Yield the certificates of a Gateway or ListenerSet, and of its listeners."""
+def certificates_of_owner(ask: Ask, key: Key) -> Iterator[Dated]:
+    """Yield the certificates of a Gateway or ListenerSet and of the listeners that it owns."""
     target = key if key[0] == "Gateway" else ask(listener_sets.parent_of, key)
     if target is None or not ask(is_managed_gateway, target):
         return

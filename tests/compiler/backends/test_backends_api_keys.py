@@ -91,8 +91,7 @@ async def test_key_of_each_place_belongs_to_a_client(runner: Runner, tmp_path: P
 async def test_other_requests_get_401(runner: Runner, tmp_path: Path) -> None:
     async with serving(runner, tmp_path) as proxy:
         status, headers, _ = await proxy.send("/a")
-        assert status == 401
-        assert "www-authenticate" not in headers
+        assert (status, headers["www-authenticate"]) == (401, "ApiKey")
         long = "p" * 5000
         for key in (
             "",
@@ -259,6 +258,39 @@ async def test_no_second_key_reaches_the_backend(runner: Runner, tmp_path: Path)
 
 @pytest.mark.process
 @pytest.mark.parametrize("runner", RUNNERS)
+async def test_rejection_of_a_second_key_names_the_scheme(runner: Runner, tmp_path: Path) -> None:
+    async with serving(runner, tmp_path) as proxy:
+        for target, sent in (
+            ("/a?api-key=bad&api-key=plain", {}),
+            ("/a?api-key=plain&api-key=second", {"X-Key": "plain"}),
+        ):
+            status, headers, _ = await proxy.send(target, **sent)
+            assert headers.get("www-authenticate") == ("ApiKey" if status == 401 else None)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_challenge_of_a_backend_stays(runner: Runner, tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = (await reader.readuntil(b"\r\n\r\n")).decode().split(" ")[1]
+        challenge = 'WWW-Authenticate: Digest realm="own"\r\n' if target == "/own" else ""
+        end = "Connection: close\r\nContent-Length: 0\r\n\r\n"
+        writer.write(f"HTTP/1.1 401 Unauthorized\r\n{challenge}{end}".encode())
+        writer.close()
+
+    async with listening(answer) as endpoint:
+        address = f"{loopback_network()}.1"
+        hosts = [host("a.example", route_to("s", authentication=KEYS))]
+        clusters = [ir.Cluster("s", (endpoint,))]
+        gateway = plain(hosts, clusters, bind_address=address, secrets=(FILE,))
+        async with runner(gateway, tmp_path):
+            for path, challenge in (("/own", 'Digest realm="own"'), ("/none", None)):
+                status, headers, _ = await Served(address).send(path, **{"X-Key": "plain"})
+                assert (status, headers.get("www-authenticate")) == (401, challenge)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
 async def test_backend_gets_the_key_if_the_policy_says_so(runner: Runner, tmp_path: Path) -> None:
     unchanged = msgspec.structs.replace(KEYS, sanitize=False, client_header="")
     async with serving(runner, tmp_path, unchanged) as proxy:
@@ -296,7 +328,10 @@ async def test_every_kind_of_answer_needs_a_key(runner: Runner, tmp_path: Path) 
         async with runner(gateway, tmp_path):
             proxy = Served(address)
             for name, kind in KINDS_OF_ANSWERS.items():
-                assert await refused(proxy, f"/{name}/x"), name
+                status, headers, _ = await proxy.send(f"/{name}/x")
+                assert status == 401, name
+                if not kind.is_call:
+                    assert headers["www-authenticate"] == "ApiKey", name
                 for target, sent in (
                     (f"/{name}/x", {"X-Key": "plain"}),
                     (f"/{name}/x?api-key=plain", {}),

@@ -73,6 +73,10 @@ class KeySource(msgspec.Struct, frozen=True):
     name: str
 
 
+API_KEY_CHALLENGE = "ApiKey"
+"""Challenge to a request without a key (RFC 9110, 11.6.1)."""
+
+
 class ApiKeys(msgspec.Struct, frozen=True, tag=True, kw_only=True):
     """A key in the request, which belongs to a client."""
 

@@ -1,4 +1,4 @@
-"""``WWW-Authenticate`` challenges with the realm of an AuthenticationFilter.
+"""``WWW-Authenticate`` challenges of routes, with the realm of their authentication.
 
 Envoy's filters use the URL as realm. Every connection manager edits Envoy's local replies alike,
 with a value from the metadata of the route.
@@ -19,6 +19,9 @@ from gatehouse.compiler.backends.envoy import quoting
 from gatehouse.compiler.ir import authentication as ir
 
 _METADATA = "gh.challenge"
+_REPLACEMENT, _ADDITION = "value", "added"
+"""Keys of challenges in place of the one of Envoy's filter, and of those without one."""
+
 _UNAUTHORIZED = 401
 
 
@@ -29,28 +32,36 @@ def reply() -> manager_pb2.ResponseMapper:
     comparison.op = accesslog_pb2.ComparisonFilter.EQ
     comparison.value.default_value = _UNAUTHORIZED
     comparison.value.runtime_key = "gh.none"
-    mapper.headers_to_add.append(
-        base_pb2.HeaderValueOption(
-            header=base_pb2.HeaderValue(
-                key="www-authenticate", value=f"%METADATA(ROUTE:{_METADATA}:value)%"
-            ),
-            append_action=base_pb2.HeaderValueOption.OVERWRITE_IF_EXISTS,
-        )
-    )
+    action = base_pb2.HeaderValueOption
+    for key, append_action in (
+        (_REPLACEMENT, action.OVERWRITE_IF_EXISTS),
+        (_ADDITION, action.ADD_IF_ABSENT),
+    ):
+        value = f"%METADATA(ROUTE:{_METADATA}:{key})%"
+        header = base_pb2.HeaderValue(key="www-authenticate", value=value)
+        mapper.headers_to_add.add(header=header, append_action=append_action)
     return mapper
 
 
 def challenge(authentication: ir.Authentication) -> components.Route:
     """Return the challenge as metadata of a route. Raises InvalidValueError."""
-    proto = components.Route()
     match authentication:
         case ir.Basic(realm):
-            scheme = "Basic"
+            return _with_realm("Basic", realm)
         case ir.Jwt(realm):
-            scheme = "Bearer"
+            return _with_realm("Bearer", realm)
+        case ir.ApiKeys():
+            return _with_metadata(_ADDITION, ir.API_KEY_CHALLENGE)
         case _:
-            return proto
+            return components.Route()
+
+
+def _with_realm(scheme: str, realm: str) -> components.Route:
     quoted = re.sub(r'(["\\])', r"\\\1", quoting.check_text(realm, "realm"))
-    value = f'{scheme} realm="{quoted}"'
-    proto.metadata.filter_metadata[_METADATA].update({"value": value})
+    return _with_metadata(_REPLACEMENT, f'{scheme} realm="{quoted}"')
+
+
+def _with_metadata(key: str, value: str) -> components.Route:
+    proto = components.Route()
+    proto.metadata.filter_metadata[_METADATA].update({key: value})
     return proto

@@ -28,11 +28,18 @@ from gatehouse.compiler.backends.nginx.route_context import (
     definitions,
 )
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.authentication import ApiKeys, KeySource
+from gatehouse.compiler.ir.authentication import API_KEY_CHALLENGE, ApiKeys, KeySource
 from gatehouse.compiler.ir.gateway import ApiKeyFile
 
 _CLIENT = "gh_api_client"
 """Variable of a request with the name of its client; empty: it has no valid key."""
+
+_CHALLENGE = "gh_key_challenge"
+"""Variable with the challenge to a request without a valid key. A 401 of a backend has none."""
+
+_CHALLENGES = map_block(
+    f'"$status${_CLIENT}"', f"${_CHALLENGE}", {'"401"': f'"{API_KEY_CHALLENGE}"'}
+)
 
 
 class _Place(msgspec.Struct, frozen=True):
@@ -114,7 +121,8 @@ def keys_piece(context: NginxRouteContext, keys: ApiKeys) -> RoutePiece:
         ),
         claim_headers=((keys.client_header, _CLIENT),) if keys.client_header else (),
         cookie=cookie if cookie_maps else "",
-        needs=definitions((*maps, *cookie_maps)),
+        added=(simple_directive("add_header", "WWW-Authenticate", f"${_CHALLENGE}", "always"),),
+        needs=definitions((_CHALLENGES, *maps, *cookie_maps)),
         subrequests=(block("location", ("=", path), check),),
     )
 
@@ -170,13 +178,16 @@ def without_key_directives(route: ir.Route) -> RoutePiece:
             # A query that is set makes NGINX encode the path again.
             removal = simple_directive("set", f"${place.source}", f"${rest}")
             variables += (_if_matches(place.source, pattern, removal) for pattern in patterns)
-        rejection = simple_directive("return", "401")
-        variables += (_if_matches(rest, pattern, rejection) for pattern in patterns)
+        rejection = (
+            simple_directive("set", f"${_CLIENT}", '""'),
+            simple_directive("return", "401"),
+        )
+        variables += (_if_matches(rest, pattern, *rejection) for pattern in patterns)
     return RoutePiece(variables=tuple(variables), needs=definitions(needs))
 
 
-def _if_matches(variable: str, pattern: str, then: Directive) -> Directive:
-    return block("if", (f"(${variable}", "~", f"{pattern})"), (then,))
+def _if_matches(variable: str, pattern: str, *then: Directive) -> Directive:
+    return block("if", (f"(${variable}", "~", f"{pattern})"), then)
 
 
 def _rest(kind: str, keys: ApiKeys) -> tuple[str, list[Directive]]:

@@ -12,6 +12,7 @@ import reference
 from reference_texts import VARIABLES
 
 from gatehouse.agent.options import KEYS
+from gatehouse.agent.sidecars import ENVOY_SIDECARS, NGINX_SIDECARS
 from gatehouse.cli.main import command
 
 ROOT = Path(__file__).parents[2]
@@ -97,3 +98,19 @@ def test_helm_values_in_document_exist(document: Path) -> None:
     for name in (*set_, *named):
         plain = re.sub(r"\[\d+\].*", "", name)
         assert plain in VALUES, name
+
+
+def test_table_of_sidecars_has_each_of_them_and_its_proxies() -> None:
+    text = (ROOT / "docs/concepts/sidecars.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\w ]+) \| (NGINX|Envoy|NGINX, Envoy) \|", text, re.M)
+    listed = {name.lower().replace(" ", "_"): set(proxies.split(", ")) for name, proxies in rows}
+    beside = {"NGINX": NGINX_SIDECARS, "Envoy": ENVOY_SIDECARS}
+    configs = (ROOT / "src/gatehouse/sidecars").glob("*/config.py")
+    assert listed == {
+        package: {
+            proxy
+            for proxy, specs in beside.items()
+            if any(spec.package == package for spec in specs)
+        }
+        for package in (path.parent.name for path in configs)
+    }

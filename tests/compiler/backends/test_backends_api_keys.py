@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 
-from differential.proxies import Runner
-from fakes import patience
+from differential.proxies import PORT, Runner
+from fakes import authorization_servers, patience
 from fakes.authorized_traffic import RUNNERS, Served, values
 from fakes.envoy_serving import backend, host, listening, plain, route_to
 from fakes.kinds_of_answers import KINDS_OF_ANSWERS, gateway_of_kinds
@@ -21,7 +22,7 @@ from fakes.loopback import loopback_network
 from gatehouse.compiler.backends import nginx
 from gatehouse.compiler.backends.nginx.api_keys import client_rows
 from gatehouse.compiler.ir import http as ir
-from gatehouse.compiler.ir.authentication import ApiKeys, KeySource
+from gatehouse.compiler.ir.authentication import ApiKeys, ExternalAuth, KeySource
 from gatehouse.compiler.ir.gateway import ApiKeyFile, SecretBytes
 
 MODULE = "http_auth_request_module"
@@ -266,6 +267,24 @@ async def test_rejection_of_a_second_key_names_the_scheme(runner: Runner, tmp_pa
         ):
             status, headers, _ = await proxy.send(target, **sent)
             assert headers.get("www-authenticate") == ("ApiKey" if status == 401 else None)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("runner", RUNNERS)
+async def test_denial_by_a_server_has_its_own_challenge_only(
+    runner: Runner, tmp_path: Path
+) -> None:
+    auth = ExternalAuth(cluster="auth", protocol="http", response_headers=("x-user",))
+    async with authorization_servers.http_server() as server:
+        cluster = ir.Cluster("auth", (ir.Endpoint("127.0.0.1", server.port),))
+        async with (
+            serving(runner, tmp_path, clusters=(cluster,), external_auth=auth) as proxy,
+            aiohttp.ClientSession(f"http://{proxy.address}:{PORT}") as session,
+        ):
+            for path, challenge in (("/a?status=401", "Bearer realm=x"), ("/a", "ApiKey")):
+                async with session.get(path, headers={"Host": "a.example"}) as response:
+                    challenges = {*response.headers.getall("WWW-Authenticate")}
+                    assert (response.status, challenges) == (401, {challenge})
 
 
 @pytest.mark.process

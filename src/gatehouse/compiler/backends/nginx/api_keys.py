@@ -35,7 +35,7 @@ _CLIENT = "gh_api_client"
 """Variable of a request with the name of its client; empty: it has no valid key."""
 
 _CHALLENGE = "gh_key_challenge"
-"""Variable with the challenge to a request without a valid key. A 401 of a backend has none."""
+"""Variable with the challenge to a request without a valid key. Any other 401 has none."""
 
 _CHALLENGES = map_block(
     f'"$status${_CLIENT}"', f"${_CHALLENGE}", {'"401"': f'"{API_KEY_CHALLENGE}"'}
@@ -114,6 +114,8 @@ def keys_piece(context: NginxRouteContext, keys: ApiKeys) -> RoutePiece:
     )
     cookie, cookie_maps = _rest("cookie", keys)
     return RoutePiece(
+        # A 401 of an authorization server, which is asked before, gets no challenge.
+        named=(simple_directive("set", f"${_CLIENT}", '"-"'),),
         # The map would see no query in the subrequest.
         login=(
             simple_directive("set", f"${_CLIENT}", f"${client}"),

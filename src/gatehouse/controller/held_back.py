@@ -24,11 +24,7 @@ from gatehouse.compiler.ir.sessions import mixed_sessions
 from gatehouse.compiler.ir.settings import Settings
 from gatehouse.compiler.ir.unsupported import Suspect
 from gatehouse.controller.mixed_entries import mixed_entries, united_credentials
-from gatehouse.controller.quarantined_routes import (
-    bare_route,
-    objects_of_route,
-    tracing_objects,
-)
+from gatehouse.controller.quarantined_routes import bare_route, objects_of_route, tracing_objects
 from gatehouse.controller.used_credentials import NOWHERE, certificate_port, with_used_credentials
 from gatehouse.dataplane.origin import NO_ORIGIN, Origin
 from gatehouse.incremental.query import Key

@@ -172,6 +172,17 @@ def manager(
     proto.early_header_mutation_extensions.append(_early_headers(port, listener, edge))
     if counts:
         proto.access_log.append(request_counts.logger())
+    _record(proto, edge, log, owner)
+    return proto
+
+
+def _record(
+    proto: manager_pb2.HttpConnectionManager,
+    edge: DataPlaneSettings,
+    log: ListenerLog | None,
+    owner: str,
+) -> None:
+    """Write log entries and spans of requests."""
     if log and edge.access_log is not None:
         traced = edge.traces is not None
         proto.access_log.append(request_log.request_log(log, edge.access_log, traced=traced))
@@ -183,7 +194,6 @@ def manager(
         proto.http_filters.insert(
             0, extensions.http_filter(traces.RECORDING, traces.context_recording())
         )
-    return proto
 
 
 def _headers_kb(edge: DataPlaneSettings) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -84,8 +84,7 @@ def write_server(
     """Write the file of a virtual host. ``servers``: its servers, the default server first."""
     checked = listener_checks.checked_host(host, context)
     host, check = checked.host, checked.check
-    conflicts = relying_parties.conflicts(host)
-    context = msgspec.structs.replace(checked.context, conflicts=conflicts)
+    context = msgspec.structs.replace(checked.context, conflicts=relying_parties.conflicts(host))
     targets, unsupported = _targets(host, context)
     unsupported += checked.unsupported
     # Servers of HTTPRoutes have no location that knows gRPC calls: as two locations for NGINX, it
@@ -113,20 +112,23 @@ def write_server(
         *(grpc_status.limit_locations(host.routes) if has_calls else ()),
     )
     reached = _reached([*definitions, *blocks, *fixed], [*subrequests, *named])
-    inner = [
-        *(_tls(port, host, context) if port.tls not in server_tls.DEFAULT_SETTINGS else ()),
-        *_status_zone(port, host, context.capabilities),
-        *_clients(port),
-        *_misdirected(port, host),
-        *traffic_settings.clients(host.settings.client.nginx, context.capabilities),
-        *_snippets(host, unsupported),
-        *blocks,
-        *fixed,
-        *reached,
-    ]
+    inner = [*_settings(port, host, context), *_snippets(host, unsupported)]
+    inner += [*blocks, *fixed, *reached]
     written = [block("server", (), (*_head(port, server), *inner)) for server in servers]
     needs = frozenset([need for piece in served for need in piece.needs])
     return ServerFile(format_directives([*definitions, *written]), needs, tuple(unsupported))
+
+
+def _settings(
+    port: ServerPort, host: ir.VirtualHost, context: NginxRouteContext
+) -> Iterator[DirectiveNode]:
+    """Yield the directives that hold for all locations of a virtual host."""
+    if port.tls not in server_tls.DEFAULT_SETTINGS:
+        yield from _tls(port, host, context)
+    yield from _status_zone(port, host, context.capabilities)
+    yield from _clients(port)
+    yield from _misdirected(port, host)
+    yield from traffic_settings.clients(host.settings.client.nginx, context.capabilities)
 
 
 def _head(port: ServerPort, server: ServerNames) -> list[Directive]:

@@ -50,6 +50,23 @@ def _targets() -> Schema:
     return schema
 
 
+def _rules() -> Schema:
+    return fields(
+        "rules",
+        rules=several(
+            fields(
+                "requests per",
+                requests=_NUMBER | {"maximum": policies.MAX_REQUEST_RATE},
+                per=one_of(*policies.RATE_PERIODS),
+                burst=COUNT | {"maximum": MAX_BURST, "default": 0},
+                key=_attribute(*portable_values.RATE_KEYS),
+            ),
+            least=1,
+            most=16,
+        ),
+    )
+
+
 _KEEP_ALIVE = {"maxRequests": _NUMBER, "maxLifetime": _DURATION, "idleTimeout": _DURATION}
 
 SPEC = fields(
@@ -116,20 +133,8 @@ SPEC = fields(
         backoff=_DURATION,
     ),
     rateLimit=fields(
-        local=fields(
-            "rules",
-            rules=several(
-                fields(
-                    "requests per",
-                    requests=_NUMBER | {"maximum": policies.MAX_REQUEST_RATE},
-                    per=one_of(*policies.RATE_PERIODS),
-                    burst=COUNT | {"maximum": MAX_BURST, "default": 0},
-                    key=_attribute(*portable_values.RATE_KEYS),
-                ),
-                least=1,
-                most=16,
-            ),
-        ),
+        local=_rules(),
+        shared=_rules(),
         statusCode={"type": "integer", "format": "int32", "enum": list(policies.STATUS_CODES)},
         dryRun=BOOLEAN,
     ),
@@ -209,14 +214,8 @@ TEXTS = {
     "rateLimit": "Limits of the request rate of a Gateway or route. Those of a route replace those "
     "of its Gateway.",
     "rateLimit.local": "Limits that each instance of the proxy counts on its own.",
-    "rateLimit.local.rules": "Rules, all of which a request must meet.",
-    "rateLimit.local.rules[].requests": "Number of requests in the period.",
-    "rateLimit.local.rules[].per": "Period: Second or Minute.",
-    "rateLimit.local.rules[].burst": "Number of requests above the rate that are served at once.",
-    "rateLimit.local.rules[].key": "Attribute, each value of which has a rate of its own. Requests "
-    "without the attribute are not limited. Default: all requests together.",
-    "rateLimit.local.rules[].key.type": f"{_KEY}Header, QueryParameter.",
-    "rateLimit.local.rules[].key.name": _KEY_NAME,
+    "rateLimit.shared": "Limits that all instances of all data planes count together, by a rate "
+    "limit service. Not with NGINX.",
     "rateLimit.statusCode": "HTTP status of rejected requests: 429 or 503. Default: 503.",
     "rateLimit.dryRun": "Count excess requests without rejecting them. Default: false.",
     "backend": "Settings of Services as backends.",
@@ -244,6 +243,19 @@ TEXTS = {
     "endpoint that are in use. NGINX rejects a request if all endpoints have so many; with Envoy "
     "it waits.",
 }
+
+for _counted in ("local", "shared"):
+    TEXTS |= {
+        f"rateLimit.{_counted}.rules": "Rules, all of which a request must meet.",
+        f"rateLimit.{_counted}.rules[].requests": "Number of requests in the period.",
+        f"rateLimit.{_counted}.rules[].per": "Period: Second or Minute.",
+        f"rateLimit.{_counted}.rules[].burst": "Number of requests above the rate that are served "
+        "at once.",
+        f"rateLimit.{_counted}.rules[].key": "Attribute, each value of which has a rate of its "
+        "own. Requests without the attribute are not limited. Default: all requests together.",
+        f"rateLimit.{_counted}.rules[].key.type": f"{_KEY}Header, QueryParameter.",
+        f"rateLimit.{_counted}.rules[].key.name": _KEY_NAME,
+    }
 
 _EJECTION = (
     f"from {service_settings.MIN_EJECTION_TIME} to {service_settings.MAX_EJECTION_TIME}, in whole "

@@ -138,6 +138,7 @@ def _engine(case: str, *, rejects: bool = True, tried: bool = False) -> Engine:
         gateway_api.ControllerSettings(
             bind="any",
             snippets="snippets" in case,
+            counter="limits.example:8081" if "shared-limits" in case else "",
             usage=usage,
             external_names=("example.net",) if "external-names" in case else (),
         ),

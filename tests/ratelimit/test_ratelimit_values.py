@@ -12,6 +12,7 @@ from google.protobuf import wrappers_pb2
 from fakes.ratelimit_process import descriptor, limit
 from gatehouse.ratelimit import descriptors
 from gatehouse.ratelimit.descriptors import MAX_TOKENS, MalformedDescriptorError, TakeRequest
+from gatehouse.ratelimit.messages import parse_rate_limit_request
 from gatehouse.ratelimit.redis_health import PROBES, RedisHealth
 
 
@@ -24,6 +25,29 @@ def test_descriptor_maps_to_bucket() -> None:
         TakeRequest("d:c:s", 10, 20),
         TakeRequest("d:c:t", 1, 2),
     ]
+
+
+def test_each_value_of_a_key_has_a_bucket_of_its_own_and_period() -> None:
+    keyed = [
+        {"key": "a"}, {"key": "b"}, {"remote_address": "a"}, {"key": "a", "size": "short"},
+        {"size": "a"}, {"key": "a:b" * 10_000}, {},
+    ]  # fmt: skip
+    requested = (limit(10, 20, per="minute", **more) for more in keyed)
+    takes = descriptors.take_requests(_request(*requested))
+    assert len({take.bucket for take in takes}) == len(keyed)
+    assert all(len(take.bucket) <= len("d:c:s:") + 64 for take in takes)
+    assert {(take.rate, take.burst, take.seconds) for take in takes} == {(10, 20, 60)}
+
+
+@pytest.mark.parametrize("value", [b"text", "\u00e9".encode(), b"\xff", b"a\xc3", b"\xed\xa0\x80"])
+def test_request_is_read_whatever_bytes_a_client_sends(value: bytes) -> None:
+    parsed = parse_rate_limit_request(
+        _request(limit(10, 20, key="x" * len(value)), hits_addend=3)
+        .SerializeToString()
+        .replace(b"x" * len(value), value)
+    )
+    text = value.decode("utf-8", "backslashreplace")
+    assert parsed == _request(limit(10, 20, key=text), hits_addend=3)
 
 
 def test_descriptor_entries_are_accepted_in_any_order() -> None:
@@ -71,6 +95,7 @@ def test_requested_tokens_follow_hits_addend() -> None:
         ((descriptor(("cluster", "a"), ("cluster", "b")),), "are cluster, cluster"),
         ((limit(1, 1, schema=""),), "cluster or schema is empty"),
         ((limit(1, 1, cluster=""),), "cluster or schema is empty"),
+        ((limit(1, 1, per="hour"),), "per must be one of second, minute"),
         ((limit(0, 1),), "rate must be 1 to 1000000000, is '0'"),
         ((limit(1, 0),), "burst must be 1 to 1000000000, is '0'"),
         ((limit(-1, 1),), "rate must be 1 to 1000000000, is '-1'"),

@@ -27,7 +27,7 @@ LIMITS = {
     "agent.sidecars": ["CONTROL_TIMEOUT_SECONDS", "STOP_TIMEOUT_SECONDS"],
     "cli.connection_sender": ["TIMEOUT_SECONDS"],
     "cli.logged_request": ["_WAIT_SECONDS"],
-    "compiler.backends.envoy.kube_apiserver.flow_control": ["RATE_LIMIT_TIMEOUT_SECONDS"],
+    "compiler.backends.envoy.shared_limits": ["RATE_LIMIT_TIMEOUT_SECONDS"],
     "controller.loop": ["INITIAL_FETCH_TIMEOUT_SECONDS"],
     "dataplane.xds.ads_session": ["SUBSCRIBE_GRACE_SECONDS", "CLUSTER_WARMING_SECONDS"],
     "inspection.data_plane_metrics": ["_TIMEOUT_SECONDS"],

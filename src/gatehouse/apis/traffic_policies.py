@@ -53,8 +53,8 @@ class RequestRateSpec(View, frozen=True):
     key: RequestAttributeSpec | None = None
 
 
-class LocalRatesSpec(View, frozen=True):
-    """Rates that each instance counts on its own."""
+class RateRulesSpec(View, frozen=True):
+    """Rates that are counted by each instance on its own, or by all together."""
 
     rules: tuple[RequestRateSpec, ...] = ()
 
@@ -62,7 +62,8 @@ class LocalRatesSpec(View, frozen=True):
 class RateLimitSettingsSpec(View, frozen=True):
     """Rate limits, and the response to requests above them."""
 
-    local: LocalRatesSpec = LocalRatesSpec()
+    local: RateRulesSpec = RateRulesSpec()
+    shared: RateRulesSpec = RateRulesSpec()
     status_code: int | None = None
     dry_run: bool | None = None
 

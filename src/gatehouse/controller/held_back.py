@@ -266,7 +266,7 @@ class _Differences:
         return self._chosen(old, new, () if new is None else (new.origin.whole,))
 
     def _traffic_settings(self, old: Settings, new: Settings) -> Settings:
-        limits = tuple(limit.origin.whole for limit in new.rates.limits)
+        limits = tuple(limit.origin.whole for limit in new.rates.rules)
         sections = {
             name: self._chosen(getattr(old, name), section, section.objects)
             for name, section in new.sections.items()

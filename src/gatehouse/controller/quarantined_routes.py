@@ -31,7 +31,7 @@ def objects_of_route(route: Route) -> Iterator[Origin]:
     settings = route.settings
     for section in settings.sections.values():
         yield from section.objects
-    yield from (limit.origin.whole for limit in settings.rates.limits)
+    yield from (limit.origin.whole for limit in settings.rates.rules)
     yield from (session.origin.whole for session in policy_sessions(route))
     yield from tracing_objects(settings)
     if route.policy_retry is not None:

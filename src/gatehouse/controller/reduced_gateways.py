@@ -204,10 +204,12 @@ class _Reduction:
             for name, section in settings.sections.items()
             if (reduced := section.without(self._removes)) is not section
         }
-        limits = settings.rates.limits
-        remaining = tuple(limit for limit in limits if not self._removes(limit.origin))
-        if len(remaining) < len(limits):
-            changed["rates"] = msgspec.structs.replace(settings.rates, limits=remaining)
+        if any(self._removes(limit.origin) for limit in settings.rates.rules):
+            limits, shared = (
+                tuple(limit for limit in limits if not self._removes(limit.origin))
+                for limits in (settings.rates.limits, settings.rates.shared)
+            )
+            changed["rates"] = msgspec.structs.replace(settings.rates, limits=limits, shared=shared)
         return msgspec.structs.replace(settings, **changed) if changed else settings
 
     def _snippets(self, snippets: tuple[NginxSnippet, ...]) -> tuple[NginxSnippet, ...]:

@@ -4,7 +4,7 @@ It implements Envoy's rate limit protocol. A descriptor contains the complete li
 needs no configuration. Token buckets are stored in Redis, so the service has no state, and any
 number of replicas may run.
 
-- ``descriptors``: token bucket and limit of a request. No I/O.
+- ``messages``: parser of requests. ``descriptors``: their token buckets and limits. No I/O.
 - ``bucket.lua``: the Redis script that takes tokens. ``token_buckets``: runs it in batches.
 - ``redis_health``: availability of Redis, and when to probe it again. No I/O.
 - ``service``: the protocol. ``metrics``: its metrics. ``main``: start, run and shutdown.

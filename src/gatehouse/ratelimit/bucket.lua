@@ -1,7 +1,8 @@
 -- Takes tokens from a bucket if it has enough. Atomic; uses Redis' clock.
--- KEYS[1]: the bucket. ARGV: tokens per second, capacity, number of tokens to take.
+-- KEYS[1]: the bucket. ARGV: tokens per period, capacity, number of tokens to take, seconds of the
+-- period.
 -- Returns 1 if they were taken, else 0; whole tokens left; milliseconds until there are enough.
-local rate, burst, requested = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local rate, burst, requested = ARGV[1] / ARGV[4], tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 -- A missing bucket was full before it expired; an invalid one starts full.

@@ -12,11 +12,12 @@ import grpc.aio
 import msgspec
 import redis.asyncio
 import structlog
-from envoy.service.ratelimit.v3 import rls_pb2_grpc
+from envoy.service.ratelimit.v3 import rls_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from gatehouse.ratelimit.messages import parse_rate_limit_request
 from gatehouse.ratelimit.metrics import ServiceMetrics
 from gatehouse.ratelimit.service import RATE_LIMIT_SERVICE, RateLimitService
 from gatehouse.ratelimit.token_buckets import MAX_CONCURRENT_BATCHES, TokenBuckets
@@ -34,8 +35,12 @@ _GRACE_SECONDS = 5.0
 REDIS_TIMEOUT_SECONDS = scaled(0.1)
 """Default timeout of a Redis request in seconds."""
 
+_MAX_MESSAGE_BYTES = 1 << 20
+"""Maximum size of a message: each of the 16 descriptors of a route may contain headers of 32 KiB.
+The requests of a longer message would pass."""
+
 _OPTIONS = (
-    *grpc_limits.server_options(1 << 16, max_streams=1000),
+    *grpc_limits.server_options(_MAX_MESSAGE_BYTES, max_streams=1000),
     ("grpc.keepalive_time_ms", 30_000),
 )
 
@@ -136,7 +141,13 @@ def _server(
 ) -> grpc.aio.Server:
     server = grpc.aio.server(options=_OPTIONS)
     service = RateLimitService(buckets, metrics)
-    rls_pb2_grpc.add_RateLimitServiceServicer_to_server(service, server)
+    handler = grpc.unary_unary_rpc_method_handler(
+        service.ShouldRateLimit,
+        request_deserializer=parse_rate_limit_request,
+        response_serializer=rls_pb2.RateLimitResponse.SerializeToString,
+    )
+    methods = grpc.method_handlers_generic_handler(RATE_LIMIT_SERVICE, {"ShouldRateLimit": handler})
+    server.add_generic_rpc_handlers((methods,))
     health_pb2_grpc.add_HealthServicer_to_server(state, server)
     return server
 

@@ -67,7 +67,10 @@ class RateLimitService(rls_pb2_grpc.RateLimitServiceServicer):
         self._metrics.drawn("passed" if result.passed else "over")
         status = _Response.DescriptorStatus(
             code=_Response.OK if result.passed else _Response.OVER_LIMIT,
-            current_limit=_Limit(requests_per_unit=take.rate, unit=_Limit.SECOND),
+            current_limit=_Limit(
+                requests_per_unit=take.rate,
+                unit=_Limit.SECOND if take.seconds == 1 else _Limit.MINUTE,
+            ),
             limit_remaining=result.left,
         )
         status.duration_until_reset.FromMilliseconds(round(result.wait * 1000))

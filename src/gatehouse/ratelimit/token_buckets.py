@@ -126,9 +126,8 @@ class TokenBuckets:
         async with self._client.pipeline(transaction=False) as pipe:
             for request in requests:
                 key = f"{self._prefix}:{request.bucket}"
-                pipe.evalsha(
-                    self._sha or "0" * 40, 1, key, request.rate, request.burst, request.tokens
-                )
+                limit = (request.rate, request.burst, request.tokens, request.seconds)
+                pipe.evalsha(self._sha or "0" * 40, 1, key, *limit)
             results: list[Any] = await pipe.execute()
         return [TakeResult(bool(passed), left, wait / 1000) for passed, left, wait in results]
 

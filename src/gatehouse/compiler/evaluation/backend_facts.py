@@ -190,7 +190,7 @@ def applied_settings(
     clusters = [cluster for cluster in compiled.clusters if cluster.name in names]
     sourced = (*route.settings.sections.values(), *(cluster.settings for cluster in clusters))
     origins = [origin for entry in sourced for _, origin in entry.sources]
-    origins += [limit.origin for limit in route.settings.rates.limits]
+    origins += [limit.origin for limit in route.settings.rates.rules]
     origins += [snippet.origin for snippet in route.snippets]
     if route.settings.tracing is not None:
         origins.append(route.settings.tracing.origin)

@@ -271,6 +271,8 @@ class GatewayConfiguration(msgspec.Struct, frozen=True):
     """Snippets of the contexts ``main`` and ``http``."""
     usage: NginxUsageReports | None = None
     """Usage reporting of NGINX Plus; None: not configured."""
+    counter: str = ""
+    """``host:port`` of the rate limit service for the shared limits of routes; empty: none."""
 
     @property
     def credentials(self) -> tuple[Credential, ...]:

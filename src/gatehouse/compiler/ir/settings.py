@@ -105,10 +105,18 @@ class RateLimits(msgspec.Struct, frozen=True):
     """Rate limits of a route. A request must meet all of them."""
 
     limits: tuple[RateLimit, ...] = ()
+    """Limits that each instance of a data plane counts on its own."""
     status: int | None = None
     """Status of the response to a rejected request."""
     dry_run: bool | None = None
     nginx: NginxRateLimits = NginxRateLimits()
+    shared: tuple[RateLimit, ...] = ()
+    """Limits that all data planes count together."""
+
+    @property
+    def rules(self) -> tuple[RateLimit, ...]:
+        """All limits."""
+        return (*self.limits, *self.shared)
 
 
 HTML = "text/html"

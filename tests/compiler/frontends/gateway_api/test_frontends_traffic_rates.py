@@ -7,9 +7,10 @@ import json
 import pytest
 
 from fakes.hostile_objects import is_admitted
-from fakes.policy_manifests import ROUTE, Object, manifest
+from fakes.policy_manifests import GATEWAY, ROUTE, Object, manifest
 from fakes.traffic_policy_world import MIB, policy, problems, route_settings, world
 from gatehouse.compiler.ir.settings import Attribute
+from gatehouse.dataplane.origin import Origin
 
 
 def test_rates_are_counted_by_key_without_delay() -> None:
@@ -27,6 +28,23 @@ def test_rates_are_counted_by_key_without_delay() -> None:
         (("all",), 2, "second", 0, None),
     ]
     assert (rates.status, rates.dry_run) == (429, True)
+
+
+def test_shared_rules_are_beside_the_local_ones_and_claim_no_memory() -> None:
+    rule = {"requests": 1, "per": "Second"}
+    compiled, messages = world(
+        policy("gh/p", GATEWAY, rateLimit={"shared": {"rules": [rule]}, "statusCode": 429}),
+        policy("n/p", ROUTE, rateLimit={"local": {"rules": [rule]}}),
+        policy("n/q", ROUTE, 1, rateLimit={"shared": {"rules": [rule, rule]}}),
+        limits=json.dumps({"zoneBytesPerNamespace": 10 * MIB}),
+    )
+    rates = route_settings(compiled).rates
+    # Those of the route replace those of its Gateway.
+    assert [limit.name for limit in rates.shared] == ["TrafficPolicy/n/q/0", "TrafficPolicy/n/q/1"]
+    assert [limit.name for limit in rates.limits] == ["TrafficPolicy/n/p/0"]
+    assert rates.shared[1].origin == Origin("TrafficPolicy", "n", "q", "rateLimit.shared.rules[1]")
+    assert rates.status == 429
+    assert {*messages.values()} == {"the policy is accepted"}
 
 
 def test_policies_of_two_kinds_and_one_name_have_counters_of_their_own() -> None:
@@ -71,10 +89,11 @@ def test_counters_claim_memory_of_the_namespace_with_those_of_other_kinds() -> N
         ({"key": {"type": "ClientAddress", "name": "a"}}, "key.name: may not be set for"),
     ],
 )
-def test_invalid_rule_is_named_with_its_field(rule: Object, problem: str) -> None:
+@pytest.mark.parametrize("counted", ["local", "shared"])
+def test_invalid_rule_is_named_with_its_field(rule: Object, problem: str, counted: str) -> None:
     rules = [{"requests": 1, "per": "Second", **rule}]
-    [message] = problems(rateLimit={"local": {"rules": rules}})
-    assert message.startswith(f"spec.rateLimit.local.rules[0].{problem}")
+    [message] = problems(rateLimit={counted: {"rules": rules}})
+    assert message.startswith(f"spec.rateLimit.{counted}.rules[0].{problem}")
 
 
 @pytest.mark.parametrize(
@@ -89,9 +108,12 @@ def test_invalid_rule_is_named_with_its_field(rule: Object, problem: str) -> Non
         ({"type": "QueryParameter", "name": "x-a"}, False),
     ],
 )
-def test_api_server_admits_only_names_that_both_proxies_read(key: Object, admitted: bool) -> None:
+@pytest.mark.parametrize("counted", ["local", "shared"])
+def test_api_server_admits_only_names_that_both_proxies_read(
+    key: Object, admitted: bool, counted: str
+) -> None:
     rule = {"requests": 1, "per": "Second", "key": key}
-    spec: Object = {"rateLimit": {"local": {"rules": [rule]}}}
+    spec: Object = {"rateLimit": {counted: {"rules": [rule]}}}
     assert is_admitted(json.loads(policy("n/p", ROUTE, **spec))) == admitted
 
 

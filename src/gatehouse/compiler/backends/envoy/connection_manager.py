@@ -138,18 +138,19 @@ def manager(
     *,
     owner: str,
     counts: bool = False,
+    shares_limits: bool = False,
 ) -> manager_pb2.HttpConnectionManager:
     """Return the connection manager of a port, or of the hostnames of one listener on it.
 
     ``log``: how the access log names the listener; None: nothing is logged. ``owner``: Gateway and
-    port, for traces. ``counts``: true if the agent counts requests.
+    port, for traces. ``counts``, ``shares_limits``: as those of its ``ListenerPort``.
     """
     slashes = _Manager.UNESCAPE_AND_FORWARD if edge.merge_slashes else _Manager.KEEP_UNCHANGED
     proto = _Manager(
         codec_type=_Manager.AUTO if edge.http2 else _Manager.HTTP1,
         stat_prefix=f"http_{port}",
         scoped_routes=scopes(),
-        http_filters=_filters(port, edge),
+        http_filters=_filters(port, edge, shares_limits=shares_limits),
         server_header_transformation=_Manager.PASS_THROUGH,
         normalize_path=truth(True),
         merge_slashes=edge.merge_slashes,
@@ -160,10 +161,7 @@ def manager(
         max_request_headers_kb=wrap_number(_headers_kb(edge)),
         upgrade_configs=[_Manager.UpgradeConfig(upgrade_type=protocol) for protocol in TUNNELS],
         http_protocol_options=protocol_pb2.Http1ProtocolOptions(accept_http_10=True),
-        common_http_protocol_options=protocol_pb2.HttpProtocolOptions(
-            headers_with_underscores_action=protocol_pb2.HttpProtocolOptions.DROP_HEADER,
-            max_headers_count=wrap_number(1000),
-        ),
+        common_http_protocol_options=_requests(),
     )
     proto.local_reply_config.mappers.extend([*external_auth.denials(), challenges.reply()])
     proto.request_headers_timeout.CopyFrom(quoting.duration_of(60.0))
@@ -194,6 +192,13 @@ def _record(
         proto.http_filters.insert(
             0, extensions.http_filter(traces.RECORDING, traces.context_recording())
         )
+
+
+def _requests() -> protocol_pb2.HttpProtocolOptions:
+    return protocol_pb2.HttpProtocolOptions(
+        headers_with_underscores_action=protocol_pb2.HttpProtocolOptions.DROP_HEADER,
+        max_headers_count=wrap_number(1000),
+    )
 
 
 def _headers_kb(edge: DataPlaneSettings) -> int:
@@ -242,7 +247,9 @@ def _early_headers(
     return extensions.arrival_mutations(mutations)
 
 
-def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]:
+def _filters(
+    port: int, edge: DataPlaneSettings, *, shares_limits: bool
+) -> list[manager_pb2.HttpFilter]:
     tunnels = ", ".join(f'["{protocol.lower()}"] = true' for protocol in TUNNELS)
     script = f"local TUNNELS = {{ {tunnels} }}\n{_LOOKUP_SCRIPT}"
     lookup = lua_pb2.Lua(default_source_code=base_pb2.DataSource(inline_string=script))
@@ -259,6 +266,11 @@ def _filters(port: int, edge: DataPlaneSettings) -> list[manager_pb2.HttpFilter]
     filters += [
         extensions.http_filter(listener_checks.CHECK_FILTER, filter_matchers.idle()),
         extensions.http_filter(listener_checks.ROUTE_FILTER, filter_matchers.idle()),
+        *(
+            [extensions.http_filter(route_filters.LIMITS_FILTER, filter_matchers.idle())]
+            if shares_limits
+            else []
+        ),
         extensions.http_filter(route_filters.AUTHORIZATION_FILTER, filter_matchers.idle()),
         extensions.http_filter(route_filters.GUARD_FILTER, filter_matchers.idle()),
         extensions.http_filter(

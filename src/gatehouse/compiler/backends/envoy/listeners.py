@@ -64,6 +64,8 @@ class ListenerPort(msgspec.Struct, frozen=True):
     """True if the agent counts requests."""
     counts_connections: bool = False
     """True if the agent counts L4 connections."""
+    shares_limits: bool = False
+    """True if there is a rate limit service."""
     plain: bool = False
     """True if the port serves HTTP without TLS."""
     chains: tuple[HttpsFilterChain, ...] = ()
@@ -119,14 +121,14 @@ def _ports(ask: Ask, gateway: GatewaySource) -> Iterator[ListenerPort]:
     able = capabilities(ask, gateway)
 
     def of(number: int, **more: Any) -> ListenerPort:
-        origin = port_origin(gateway.name, number)
         port = ListenerPort(
-            origin,
+            port_origin(gateway.name, number),
             number,
             configuration.bind_address,
             configuration.settings,
             counts=able.request_counts,
             counts_connections=able.connection_counts,
+            shares_limits=bool(configuration.counter),
             **more,
         )
         listener = tls.pop(number, None)
@@ -218,7 +220,13 @@ def _http_filter(ask: Ask, gateway: GatewaySource, number: int, listener: str) -
     if port is None:
         return b""
     manager = connection_manager.manager(
-        number, listener, port.edge, port.log, owner=port.owner, counts=port.counts
+        number,
+        listener,
+        port.edge,
+        port.log,
+        owner=port.owner,
+        counts=port.counts,
+        shares_limits=port.shares_limits,
     )
     return written(extensions.http_connections(manager))
 

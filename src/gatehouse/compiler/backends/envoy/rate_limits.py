@@ -1,4 +1,4 @@
-"""Local rate limits: a token bucket for each value of a key, per Envoy and route."""
+"""Rate limits: token buckets for each value of a key, per Envoy and route, or shared by all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from envoy.extensions.common.ratelimit.v3 import ratelimit_pb2
 from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2
 from envoy.type.v3 import http_status_pb2, token_bucket_pb2
 
-from gatehouse.compiler.backends.envoy import client_headers, extensions, quoting
+from gatehouse.compiler.backends.envoy import client_headers, extensions, quoting, shared_limits
 from gatehouse.compiler.backends.envoy.protobufs import http_status, truth, wrap_number
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece, EnvoyRouteContext
 from gatehouse.compiler.ir import settings as ir
@@ -34,16 +34,23 @@ _HEADERS = {
 }
 
 
-def rate_limit_filters(_context: EnvoyRouteContext, route: Route) -> EnvoyPiece | None:
-    """Return a filter for each supported limit. Raises InvalidValueError."""
+def rate_limit_filters(context: EnvoyRouteContext, route: Route) -> EnvoyPiece | None:
+    """Return a filter for each supported limit, and the one that asks the rate limit service.
+
+    Raises InvalidValueError.
+    """
     rates = route.settings.rates
-    if not rates.limits:
+    if not rates.rules:
         return None
     supported = [limit for limit in rates.limits if _unsupported_attribute(limit) is None]
-    return EnvoyPiece(filters=[_limit(rates, limit) for limit in supported])
+    filters = [_limit(rates, limit) for limit in supported]
+    if rates.shared and context.counter:
+        # The last one, because it waits. A request that an Envoy rejects itself is not sent to it.
+        filters.append(_shared(context.counter, rates))
+    return EnvoyPiece(filters=filters)
 
 
-def unsupported_limits(_context: EnvoyRouteContext, route: Route) -> list[UnsupportedSetting]:
+def unsupported_limits(context: EnvoyRouteContext, route: Route) -> list[UnsupportedSetting]:
     """Return the settings of the limits that Envoy does not support."""
     rates, findings = route.settings.rates, []
     for field in rates.nginx.log_level_fields:
@@ -60,7 +67,12 @@ def unsupported_limits(_context: EnvoyRouteContext, route: Route) -> list[Unsupp
         if not _is_known_status(rates.status):
             why = f"Envoy has no status code {rates.status}, and answers {_STATUS}"
             findings.append(UnsupportedSetting(limit.origin.field("rejectCode"), why))
-    return findings
+    if not context.counter:
+        why = "the controller has no --rate-limit-service"
+        findings += [UnsupportedSetting(limit.origin, why) for limit in rates.shared]
+    why = f"only {shared_limits.MAX_RULES} shared rules of a route are counted"
+    more = rates.shared[shared_limits.MAX_RULES :] if context.counter else ()
+    return findings + [UnsupportedSetting(limit.origin, why) for limit in more]
 
 
 def _is_known_status(code: int | None) -> bool:
@@ -76,8 +88,7 @@ def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> extension_pb2.TypedExte
         always_consume_default_token_bucket=truth(False),
         max_dynamic_descriptors=wrap_number(max(1, min(_MAX_DESCRIPTORS, limit.memory // _BYTES))),
     )
-    status = rates.status if rates.status and _is_known_status(rates.status) else _STATUS
-    proto.status.CopyFrom(http_status(status))
+    proto.status.CopyFrom(_rejection(rates))
     proto.filter_enabled.default_value.numerator = 100
     proto.filter_enforced.default_value.numerator = 0 if rates.dry_run else 100
     actions, entries = [], []
@@ -91,6 +102,39 @@ def _limit(rates: ir.RateLimits, limit: ir.RateLimit) -> extension_pb2.TypedExte
     proto.rate_limits.add(actions=actions)
     proto.descriptors.add(entries=entries, token_bucket=bucket)
     return extensions.extension(_FILTER, proto)
+
+
+def _shared(counter: str, rates: ir.RateLimits) -> extension_pb2.TypedExtensionConfig:
+    """Return the filter that asks the rate limit service once for all limits."""
+    proto = shared_limits.shared_filter(counter)
+    proto.rate_limited_status.CopyFrom(_rejection(rates))
+    proto.filter_enabled.default_value.numerator = 100
+    proto.filter_enforced.default_value.numerator = 0 if rates.dry_run else 100
+    for limit in rates.shared[: shared_limits.MAX_RULES]:
+        proto.rate_limits.extend(_descriptors(limit))
+    return extensions.extension(shared_limits.SHARED_LIMIT_FILTER, proto)
+
+
+def _descriptors(limit: ir.RateLimit) -> list[components.RateLimit]:
+    """Return the descriptors of a limit, of which a request sends one at most."""
+    policy, _, rule = limit.name.rpartition("/")
+    rate, burst = str(limit.rate), str(limit.burst + 1)
+    entries = {"cluster": policy, "schema": rule, "rate": rate, "per": limit.per, "burst": burst}
+    attributes = [part for part in limit.key if isinstance(part, ir.Attribute)]
+    proto = shared_limits.descriptor(entries)
+    if not attributes:
+        return [proto]
+    # Without the attribute, there must be no descriptor. A descriptor without the entry would be
+    # that of another bucket.
+    key = shared_limits.KEY_ENTRY
+    proto.actions.extend(_action(part, key, skip_if_absent=False) for part in attributes)
+    if all(_is_client(part.name) for part in attributes):
+        return [proto]
+    return shared_limits.bounded(proto, entries)
+
+
+def _rejection(rates: ir.RateLimits) -> http_status_pb2.HttpStatus:
+    return http_status(rates.status if rates.status and _is_known_status(rates.status) else _STATUS)
 
 
 def _bucket(burst: int, rate: int, seconds: float) -> token_bucket_pb2.TokenBucket:
@@ -119,8 +163,13 @@ def _name(part: str | ir.Attribute, key: str) -> str:
     return "remote_address" if isinstance(part, ir.Attribute) and _is_client(part.name) else key
 
 
-def _action(part: str | ir.Attribute, key: str) -> components.RateLimit.Action:
-    """Return the request attribute to count by; requests without it are not counted."""
+def _action(
+    part: str | ir.Attribute, key: str, *, skip_if_absent: bool = True
+) -> components.RateLimit.Action:
+    """Return the request attribute to count by; requests without it are not counted.
+
+    ``skip_if_absent``: a descriptor without the entry stands for such requests.
+    """
     if isinstance(part, str):
         constant = _Action.GenericKey(descriptor_key=key, descriptor_value=_CONSTANT)
         return _Action(generic_key=constant)
@@ -129,13 +178,13 @@ def _action(part: str | ir.Attribute, key: str) -> components.RateLimit.Action:
     if part.name.startswith("arg_"):
         name = part.name.removeprefix("arg_")
         query = _Action.QueryParameters(
-            query_parameter_name=name, descriptor_key=key, skip_if_absent=True
+            query_parameter_name=name, descriptor_key=key, skip_if_absent=skip_if_absent
         )
         return _Action(query_parameters=query)
     name = part.name.removeprefix("http_").replace("_", "-")
     header = _HEADERS.get(part.name) or client_headers.seen_name(name)
     return _Action(
         request_headers=_Action.RequestHeaders(
-            header_name=header, descriptor_key=key, skip_if_absent=True
+            header_name=header, descriptor_key=key, skip_if_absent=skip_if_absent
         )
     )

@@ -28,6 +28,8 @@ class EnvoyRouteContext(msgspec.Struct, frozen=True):
     """True: repeated and encoded slashes in paths stay as the client sent them."""
     conflicts: Mapping[Oidc, str] = {}
     """Relying parties that cannot be served, each with the reason."""
+    counter: str = ""
+    """``host:port`` of the rate limit service; empty: none."""
     hostname: str = ""
     """Hostname of the virtual host, if it is exact and has a scope of its own."""
 

@@ -13,13 +13,19 @@ from xds.type.matcher.v3 import matcher_pb2
 
 from gatehouse.compiler.backends.envoy import filter_matchers
 from gatehouse.compiler.backends.envoy.route_context import EnvoyPiece
+from gatehouse.compiler.backends.envoy.shared_limits import SHARED_LIMIT_FILTER
 from gatehouse.compiler.backends.route_features import Phase
 from gatehouse.compiler.ir import http as ir
+
+LIMITS_FILTER = "gh.limits"
+"""Place of limits that wait for the rate limit service; Gateways without it lack the place."""
 
 AUTHORIZATION_FILTER = "gh.authorization"
 GUARD_FILTER = "gh.guard"
 
-_WAITING = frozenset({"envoy.filters.http.ext_authz", "envoy.filters.http.ext_proc"})
+_WAITING = frozenset(
+    {"envoy.filters.http.ext_authz", "envoy.filters.http.ext_proc", SHARED_LIMIT_FILTER}
+)
 """Filters that wait for a response. Envoy skips the others of their list."""
 
 
@@ -30,6 +36,7 @@ def place_filters(proto: components.Route, pieces: Iterable[tuple[Phase, EnvoyPi
     first ones, and change those of the checks, too.
     """
     of_responses: list[extension_pb2.TypedExtensionConfig] = []
+    limits: list[extension_pb2.TypedExtensionConfig] = []
     first: list[extension_pb2.TypedExtensionConfig] = []
     second: list[extension_pb2.TypedExtensionConfig] = []
     idempotent: list[extension_pb2.TypedExtensionConfig] = []
@@ -37,11 +44,15 @@ def place_filters(proto: components.Route, pieces: Iterable[tuple[Phase, EnvoyPi
     for phase, piece in pieces:
         asks_server |= phase is Phase.AUTHORIZATION
         if piece.filters:
-            place = first if phase <= Phase.AUTHORIZATION else second
+            place = first if phase is Phase.AUTHORIZATION else second
+            place = limits if phase < Phase.AUTHORIZATION else place
             place = of_responses if phase is Phase.RESPONSE else place
             place += piece.filters
         idempotent += piece.idempotent
-    first = [*of_responses, *first]
+    if limits and limits[-1].name in _WAITING:
+        _run(proto, LIMITS_FILTER, [*of_responses, *limits])
+    else:
+        first = [*of_responses, *limits, *first]
     if asks_server:
         _run(proto, AUTHORIZATION_FILTER, first)
         _run(proto, GUARD_FILTER, second, idempotent)

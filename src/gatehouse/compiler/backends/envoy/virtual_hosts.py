@@ -36,6 +36,8 @@ class HttpPort(msgspec.Struct, frozen=True):
     """True: hostnames belong to the listener selected by SNI, and are looked up per listener."""
     keeps_slashes: bool = False
     """True: repeated and encoded slashes in paths stay as the client sent them."""
+    counter: str = ""
+    """``host:port`` of the rate limit service; empty: none."""
 
 
 def http_ports(ask: Ask, gateway: GatewaySource) -> Table[int, HttpPort]:
@@ -48,6 +50,7 @@ def http_ports(ask: Ask, gateway: GatewaySource) -> Table[int, HttpPort]:
                 "https" if listener.protocol == "HTTPS" else "http",
                 configuration.settings.sni_host_validation and listener.protocol == "HTTPS",
                 not configuration.settings.merge_slashes,
+                configuration.counter,
             ),
         )
         for listener in configuration.listeners
@@ -143,7 +146,9 @@ def _context(ask: Ask, gateway: GatewaySource, port: HttpPort) -> EnvoyRouteCont
     secrets = Entries(ask, secret_files, gateway)
     references = ClusterReferences(ask, gateway)
     able = capabilities(ask, gateway)
-    return EnvoyRouteContext(references, secrets, able, port.scheme, port.keeps_slashes)
+    return EnvoyRouteContext(
+        references, secrets, able, port.scheme, port.keeps_slashes, counter=port.counter
+    )
 
 
 def _fragment(

@@ -44,7 +44,12 @@ NGINX_ROUTE_FEATURES: RouteFeatures[NginxRouteContext, RoutePiece] = RouteFeatur
         RouteFeature("client addresses", Phase.LIMITS, client_addresses.addresses_piece),
         # NGINX itself rejects by the Content-Length before it counts a request.
         RouteFeature("body limit", Phase.LIMITS, traffic_settings.body_limit_piece),
-        RouteFeature("rate limits", Phase.LIMITS, rate_limits.rate_limits_piece),
+        RouteFeature(
+            "rate limits",
+            Phase.LIMITS,
+            rate_limits.rate_limits_piece,
+            rate_limits.unsupported_shared_limits,
+        ),
         RouteFeature(
             "client settings",
             Phase.LIMITS,

@@ -17,6 +17,7 @@ from gatehouse.compiler.backends.nginx.route_context import (
 )
 from gatehouse.compiler.ir import settings as ir
 from gatehouse.compiler.ir.http import Route
+from gatehouse.compiler.ir.unsupported import UnsupportedSetting
 
 _REJECTED = 503
 """NGINX's own status code for a request above a rate limit."""
@@ -55,6 +56,14 @@ def rate_limits_piece(_context: NginxRouteContext, route: Route) -> RoutePiece |
     directives += optional_directives({"limit_req_dry_run": rates.dry_run}, switch)
     zones = map(_zone_directive, rates.limits)
     return RoutePiece(limits=tuple(directives), needs=definitions(zones))
+
+
+def unsupported_shared_limits(
+    _context: NginxRouteContext, route: Route
+) -> list[UnsupportedSetting]:
+    """Return the limits of a route that NGINX does not support."""
+    why = "NGINX counts requests on its own"
+    return [UnsupportedSetting(limit.origin, why) for limit in route.settings.rates.shared]
 
 
 def rejection_status(rates: ir.RateLimits) -> int:

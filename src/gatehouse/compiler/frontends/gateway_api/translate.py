@@ -95,6 +95,7 @@ def compile_gateway(ask: Ask, key: Key) -> ir.GatewayConfiguration | None:
         settings=_edge_settings(ask, key),
         snippets=ask(shared_snippets, key),
         usage=ask(settings).usage,
+        counter=ask(settings).counter,
     )
 
 

@@ -26,6 +26,7 @@ from gatehouse.compiler.backends.envoy import (
     names,
     quoting,
     secrets,
+    shared_limits,
 )
 from gatehouse.compiler.backends.envoy.kube_apiserver import (
     access_log,
@@ -231,8 +232,8 @@ def _filters(api_listener: ir.ApiListener) -> list[manager_pb2.HttpFilter]:
         extensions.http_filter(flow_control.BUCKET, flow_control.idle_bucket(), disabled=True),
     ]
     if api_listener.counter:
-        shared = flow_control.shared_filter(api_listener.counter)
+        shared = shared_limits.shared_filter(api_listener.counter)
         filters.append(
-            extensions.http_filter(flow_control.SHARED_LIMIT_FILTER, shared, disabled=True)
+            extensions.http_filter(shared_limits.SHARED_LIMIT_FILTER, shared, disabled=True)
         )
     return [*filters, extensions.router_filter()]

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from envoy.config.core.v3 import config_source_pb2, grpc_service_pb2
 from envoy.config.route.v3 import route_components_pb2 as components
 from envoy.extensions.filters.http.local_ratelimit.v3 import local_rate_limit_pb2
-from envoy.extensions.filters.http.ratelimit.v3 import rate_limit_pb2
 from envoy.type.v3 import token_bucket_pb2
 
-from gatehouse.compiler.backends.envoy import names, quoting
+from gatehouse.compiler.backends.envoy import quoting, shared_limits
 from gatehouse.compiler.backends.envoy.protobufs import wrap_number
 from gatehouse.compiler.ir import kube_apiserver as ir
-from kube_base.runtime.time_limits import scaled
 
 BUCKET = "envoy.filters.http.local_ratelimit"
-SHARED_LIMIT_FILTER = "envoy.filters.http.ratelimit"
-
-RATE_LIMIT_TIMEOUT_SECONDS = scaled(0.3)
-"""Timeout of the rate limit service in seconds; after it, only the limit of one data plane
-applies."""
 
 _MAX_TOKENS = 2**32 - 1
 
@@ -30,7 +22,7 @@ def limit_filters(cluster: ir.ApiCluster) -> Iterator[str]:
     if any(isinstance(schema.limit, ir.TokenBucket) for schema in cluster.schemas):
         yield BUCKET
     if any(schema.shared is not None for schema in cluster.schemas):
-        yield SHARED_LIMIT_FILTER
+        yield shared_limits.SHARED_LIMIT_FILTER
 
 
 def idle_bucket() -> local_rate_limit_pb2.LocalRateLimit:
@@ -54,39 +46,12 @@ def bucket(limit: ir.TokenBucket) -> local_rate_limit_pb2.LocalRateLimit:
     return proto
 
 
-def shared_filter(counter: str) -> rate_limit_pb2.RateLimit:
-    """Return the filter that calls the rate limit service, for routes that have its descriptors."""
-    proto = rate_limit_pb2.RateLimit(
-        domain="gatehouse",
-        timeout=quoting.duration_of(RATE_LIMIT_TIMEOUT_SECONDS),
-        disable_x_envoy_ratelimited_header=True,
-    )
-    service = proto.rate_limit_service
-    service.grpc_service.CopyFrom(
-        grpc_service_pb2.GrpcService(
-            envoy_grpc=grpc_service_pb2.GrpcService.EnvoyGrpc(
-                cluster_name=names.rate_limit_cluster_name(counter)
-            ),
-            timeout=quoting.duration_of(RATE_LIMIT_TIMEOUT_SECONDS),
-        )
-    )
-    service.transport_api_version = config_source_pb2.V3
-    return proto
-
-
 def shared_limit(cluster: str, schema: str, limit: ir.TokenBucket) -> components.RateLimit:
     """Return the descriptor that a route sends to the rate limit service for this limit."""
-    proto = components.RateLimit()
     entries = {
         "cluster": cluster, "schema": schema, "rate": str(limit.rate), "burst": str(limit.burst),
     }  # fmt: skip
-    for key, value in entries.items():
-        proto.actions.add().generic_key.CopyFrom(
-            components.RateLimit.Action.GenericKey(
-                descriptor_key=key, descriptor_value=quoting.escape_percent(value)
-            )
-        )
-    return proto
+    return shared_limits.descriptor(entries)
 
 
 def limit_message(cluster: ir.ApiCluster, schema: ir.FlowSchema) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gatehouse.compiler.backends.configuration import Entries, secret_files
-from gatehouse.compiler.backends.envoy import names, traces
+from gatehouse.compiler.backends.envoy import names, shared_limits, traces
 from gatehouse.compiler.backends.envoy.kube_apiserver import (
     clusters,
     filter_chains,
@@ -90,9 +90,9 @@ def _shared(ask: Ask, gateway: GatewaySource) -> Table[str, Fragment[XdsResource
     """Return what all kube-apiservers share: the sidecar, and rate limit services by address."""
     configuration = gateway_configuration(ask, gateway)
     apis, export = configuration.api_listeners, configuration.settings.traces
-    counters = {api.counter for api in apis if api.counter}
+    counters = {*(api.counter for api in apis), configuration.counter} - {""}
     fragments = {
-        counter: Fragment((internal_clusters.rate_limit_cluster(counter),)) for counter in counters
+        counter: Fragment((shared_limits.rate_limit_cluster(counter),)) for counter in counters
     }
     if apis:
         fragments[""] = Fragment(tuple(_socket()))

@@ -1,33 +1,25 @@
-"""Internal endpoints: the reviewer's socket and cluster, and the rate limit service."""
+"""Internal endpoints: the socket and the cluster of the reviewer."""
 
 from __future__ import annotations
 
-from envoy.config.cluster.v3 import cluster_pb2
-from envoy.config.core.v3 import protocol_pb2
 from envoy.config.listener.v3 import listener_pb2
 from envoy.extensions.filters.network.http_connection_manager.v3 import (
     http_connection_manager_pb2 as manager_pb2,
 )
-from envoy.extensions.upstreams.http.v3 import http_protocol_options_pb2 as http_pb2
 
 from gatehouse.compiler.backends.envoy import (
     clusters,
     connection_manager,
     extensions,
     names,
-    quoting,
 )
 from gatehouse.compiler.backends.envoy.kube_apiserver import filter_chains
-from gatehouse.compiler.backends.envoy.protobufs import build_socket_address, packed, truth, written
-from gatehouse.compiler.backends.failures import InvalidValueError
+from gatehouse.compiler.backends.envoy.protobufs import truth, written
 from gatehouse.dataplane.xds import sidecar_configs
 from gatehouse.dataplane.xds.resources import CLUSTER_TYPE_URL, LISTENER_TYPE_URL, XdsResource
-from kube_base.types import ip_addresses
 
 _REMOVED_HEADERS = ("impersonate-", "x-remote-", "x-envoy-")
 """Prefixes of headers that the reviewer must not send."""
-
-_HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
 def reviewer_listener() -> XdsResource:
@@ -64,25 +56,3 @@ def reviewer() -> XdsResource:
 def sidecar_config() -> XdsResource:
     """Return the resource that makes the agent run a reviewer; its configuration is empty."""
     return sidecar_configs.resource(names.REVIEWER_SIDECAR_NAME, "kubernetes", names.REVIEWER_FILES)
-
-
-def rate_limit_cluster(endpoint: str) -> XdsResource:
-    """Build the cluster of the rate limit service at ``host:port``. Raises InvalidValueError."""
-    host, _, port = endpoint.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    try:
-        socket_address = build_socket_address(host, int(port))
-    except ValueError as error:
-        raise InvalidValueError("address of the rate limit service must be host:port") from error
-    proto = clusters.static_cluster(names.rate_limit_cluster_name(endpoint), socket_address)
-    try:
-        ip_addresses.ip_address(host)
-    except ValueError:
-        quoting.check_hostname(host)
-        proto.type = cluster_pb2.Cluster.STRICT_DNS
-    options = http_pb2.HttpProtocolOptions()
-    options.explicit_http_config.http2_protocol_options.CopyFrom(
-        protocol_pb2.Http2ProtocolOptions()
-    )
-    proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(options))
-    return XdsResource.make(CLUSTER_TYPE_URL, proto.name, written(proto))

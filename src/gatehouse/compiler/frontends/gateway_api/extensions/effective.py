@@ -80,8 +80,9 @@ def _traffic(ask: Ask, gateway: Key, target: Key) -> TrafficSettings:
     for key in _accepted(ask, gateway, target, *TRAFFIC_KINDS):
         policy: TrafficSettings = policy_settings(ask, gateway, key)
         limits = (*merged.rates.limits, *policy.rates.limits)
+        shared = (*merged.rates.shared, *policy.rates.shared)
         merged = merge_defaults(merged, policy)
-        rates = msgspec.structs.replace(merged.rates, limits=limits)
+        rates = msgspec.structs.replace(merged.rates, limits=limits, shared=shared)
         merged = msgspec.structs.replace(merged, rates=rates)
     return merged
 

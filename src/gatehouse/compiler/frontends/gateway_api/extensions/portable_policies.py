@@ -242,15 +242,28 @@ def _rates(parse: FieldParser, policy: api.TrafficPolicy) -> ir.RateLimits:
     if spec.status_code is not None and spec.status_code not in STATUS_CODES:
         codes = ", ".join(map(str, STATUS_CODES))
         parse.problems.append(f"spec.rateLimit.statusCode: must be one of {codes}")
-    rules = enumerate(spec.local.rules)
-    limits = tuple(_limit(parse, policy, index, rule) for index, rule in rules)
-    return ir.RateLimits(limits, spec.status_code, spec.dry_run)
+    limits, shared = (
+        tuple(
+            _limit(parse, policy, f"{counted}.rules[{index}]", rule, f"{index}", memory)
+            for index, rule in enumerate(rates.rules)
+        )
+        # The rate limit service counts in its own memory.
+        for counted, rates, memory in (
+            ("local", spec.local, DEFAULT_ZONE_BYTES), ("shared", spec.shared, 0)
+        )
+    )  # fmt: skip
+    return ir.RateLimits(limits, spec.status_code, spec.dry_run, shared=shared)
 
 
 def _limit(
-    parse: FieldParser, policy: api.TrafficPolicy, index: int, rule: api.RequestRateSpec
+    parse: FieldParser,
+    policy: api.TrafficPolicy,
+    where: str,
+    rule: api.RequestRateSpec,
+    name: str,
+    memory: int,
 ) -> ir.RateLimit:
-    place, metadata = f"rateLimit.local.rules[{index}]", policy.metadata
+    place, metadata = f"rateLimit.{where}", policy.metadata
     for field, number, least, most in (
         ("requests", rule.requests, 1, MAX_REQUEST_RATE),
         ("burst", rule.burst, 0, MAX_BURST),
@@ -260,12 +273,12 @@ def _limit(
     per = named_value(parse, f"{place}.per", _PERIODS, rule.per)
     key = request_attribute(parse, f"{place}.key", RATE_KEYS, rule.key)
     return ir.RateLimit(
-        name=f"TrafficPolicy/{metadata.namespace}/{metadata.name}/{index}",
+        name=f"TrafficPolicy/{metadata.namespace}/{metadata.name}/{name}",
         origin=origin_of(policy).field(place),
         key=_ALL_REQUESTS if key is None else (key,),
         rate=rule.requests,
         per=per or "second",
-        memory=DEFAULT_ZONE_BYTES,
+        memory=memory,
         burst=rule.burst,
         # Envoy does not delay requests.
         delay=None,

@@ -164,7 +164,11 @@ EXACT = (
         f"gatehouse[{extra}]"
         for extra in ("agent-nginx", "agent-envoy", "controller", "node-proxy")
     ),
-    *("gatehouse-kube-api-server", "gatehouse-kube-base", "gatehouse-kube-base[http,logs,patterns]"),
+    *(
+        "gatehouse-kube-api-server",
+        "gatehouse-kube-base",
+        "gatehouse-kube-base[http,logs,patterns]",
+    ),
 )
 
 

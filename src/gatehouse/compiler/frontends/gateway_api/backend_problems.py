@@ -26,6 +26,7 @@ from gatehouse.compiler.frontends.gateway_api.routes.service_ports import (
     cluster_port,
 )
 from gatehouse.compiler.frontends.gateway_api.translate import gateway_cluster
+from gatehouse.compiler.frontends.shortened_lists import shortened_list
 from gatehouse.incremental.query import Ask, Key
 from gatehouse.incremental.table import Table
 
@@ -170,9 +171,7 @@ def weight_problems(route: routes.RouteObject) -> str:
     if not bad:
         return ""
     rules = [f"rules[{index}].backendRefs" for index in bad]
-    names = ", ".join(rules[:MAX_REPORTED])
-    more = f" and {len(rules) - MAX_REPORTED} more" if len(rules) > MAX_REPORTED else ""
-    return f"; {names}{more}: {ALL_WEIGHTS_ZERO}"
+    return f"; {shortened_list(rules, MAX_REPORTED)}: {ALL_WEIGHTS_ZERO}"
 
 
 ALL_WEIGHTS_ZERO = "all weights are 0, so that no backend gets requests"

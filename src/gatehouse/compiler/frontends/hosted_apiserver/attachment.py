@@ -123,10 +123,9 @@ def _attach(ask: Ask, key: Key, parent: api.HostedParentRef) -> list[ListenerAtt
     if not ask(is_managed_gateway, gateway):
         message = f"{gateway_text} not found or not managed by this controller"
         return Finding(Reason.NO_MATCHING_PARENT, message)
-    all_listeners = ask(listener_specs, gateway)
     suitable = [
         spec
-        for spec in all_listeners
+        for spec in ask(listener_specs, gateway)
         if parent.section_name in ("", spec.name) and (_passes(spec) or _tunnels(spec))
     ]
     if not suitable:
@@ -148,7 +147,7 @@ def _attach(ask: Ask, key: Key, parent: api.HostedParentRef) -> list[ListenerAtt
         names = ", ".join(spec.name for spec in allowed)
         message = f"listener {names} of {gateway_text} is not accepted; see its conditions"
         return Finding(Reason.NO_MATCHING_PARENT, message)
-    attachments = [*_attachments(ask, key, gateway, accepted, all_listeners)]
+    attachments = [*_attachments(ask, key, gateway, accepted)]
     if not attachments:
         names = ", ".join(spec.name for spec in accepted)
         message = f"no hostname or address matches listener {names} of {gateway_text}"
@@ -161,7 +160,6 @@ def _attachments(
     key: Key,
     gateway: Key,
     accepted: list[ListenerProperties],
-    all_listeners: tuple[ListenerProperties, ...],
 ) -> Iterable[ListenerAttachment]:
     claims = ask(owned_claims, key)
     for spec in accepted:
@@ -175,7 +173,7 @@ def _attachments(
             continue
         for host in claims.hosts:
             if hostnames.hostname_covers(spec.hostname, host) and not is_isolated(
-                host, spec, all_listeners
+                ask, gateway, host, spec
             ):
                 yield ListenerAttachment(gateway, spec.port, spec.key, host)
 

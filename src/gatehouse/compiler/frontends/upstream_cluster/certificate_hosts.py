@@ -8,6 +8,7 @@ import msgspec
 from cryptography import x509
 
 from gatehouse.compiler.frontends.certificate_names import dns_names
+from gatehouse.compiler.frontends.shortened_lists import shortened_list
 from gatehouse.compiler.frontends.upstream_cluster.findings import (
     ClusterFinding,
     ClusterReason,
@@ -48,19 +49,10 @@ def uncovered_finding(
     if not missing:
         return ()
     own = (
-        f"certificate names: {_listed(certificate.names)}"
+        f"certificate names: {shortened_list(sorted(certificate.names), MAX_LISTED_NAMES)}"
         if certificate.names
         else "it has no DNS names"
     )
-    message = f"{certificate.place}: the certificate does not cover {_listed(missing)}; {own}"
+    names = shortened_list(sorted(missing), MAX_LISTED_NAMES)
+    message = f"{certificate.place}: the certificate does not cover {names}; {own}"
     return (ClusterFinding(ClusterReason.NAMES_NOT_COVERED, message),)
-
-
-def _listed(names: Iterable[str]) -> str:
-    hostnames = sorted(names)
-    more = (
-        f" and {len(hostnames) - MAX_LISTED_NAMES} more"
-        if len(hostnames) > MAX_LISTED_NAMES
-        else ""
-    )
-    return ", ".join(hostnames[:MAX_LISTED_NAMES]) + more

@@ -18,6 +18,7 @@ from gatehouse.compiler.frontends.gateway_api.listeners import listener_sets
 from gatehouse.compiler.frontends.gateway_api.listeners.listeners import (
     ListenerProperties,
     listener_specs,
+    owned_hostnames,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCOLS
 from gatehouse.incremental.query import Ask, Key
@@ -171,7 +172,7 @@ def _attach(
         listener_hostnames += [
             ListenerHostname(spec.port, spec.protocol, spec.key, name)
             for name in common
-            if spec.accepted and not is_isolated(name, spec, everyone)
+            if spec.accepted and not is_isolated(ask, owner, name, spec)
         ]
     if not attached:
         names = ", ".join(f"{spec.name} ({spec.hostname})" for spec in allowed)
@@ -200,16 +201,11 @@ def _common(kind: str, route: routes.RouteObject, spec: ListenerProperties) -> t
     return tuple(dict.fromkeys(name for name in common if name is not None))
 
 
-def is_isolated(
-    name: str, spec: ListenerProperties, everyone: tuple[ListenerProperties, ...]
-) -> bool:
+def is_isolated(ask: Ask, gateway: Key, name: str, spec: ListenerProperties) -> bool:
     """Return whether a more specific listener of the port owns ``name`` (listener isolation)."""
     own, family = hostnames.specificity(spec.hostname), PROTOCOLS[spec.protocol].family
+    owned = ask(owned_hostnames, gateway)
     return any(
-        other.port == spec.port
-        and other.accepted
-        and PROTOCOLS[other.protocol].family == family
-        and hostnames.specificity(other.hostname) > own
-        and hostnames.hostname_covers(other.hostname, name)
-        for other in everyone
+        (spec.port, family, hostname) in owned and hostnames.specificity(hostname) > own
+        for hostname in (name, *hostnames.wider(name))
     )

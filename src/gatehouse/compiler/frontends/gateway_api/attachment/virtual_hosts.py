@@ -76,12 +76,18 @@ def served(
 
 def serving_properties(ask: Ask, gateway: Key, listener: ListenerKey) -> ListenerInfo:
     """Return the properties of a listener that virtual hosts depend on."""
-    for state in ask(listening.ordered_listeners, gateway):
-        if state.spec.key == listener:
-            # The first one serves clients whose SNI no certificate has.
-            names = tuple(certificate.name for certificate in state.certificates)
-            return ListenerInfo(state.spec.hostname, names, state.tls, state.has_filters)
-    return ListenerInfo("", ())
+    return ask.entry(_infos, gateway, key=listener) or ListenerInfo("", ())
+
+
+def _infos(ask: Ask, gateway: Key) -> Table[ListenerKey, ListenerInfo]:
+    states = ask(listening.ordered_listeners, gateway)
+    return Table((state.spec.key, _info(state)) for state in states)
+
+
+def _info(state: listening.ListenerState) -> ListenerInfo:
+    # The first one serves clients whose SNI no certificate has.
+    names = tuple(certificate.name for certificate in state.certificates)
+    return ListenerInfo(state.spec.hostname, names, state.tls, state.has_filters)
 
 
 def served_ports(ask: Ask, key: Key, protocols: tuple[str, ...]) -> tuple[tuple[int, str], ...]:

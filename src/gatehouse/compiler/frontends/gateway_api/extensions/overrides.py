@@ -17,6 +17,7 @@ import msgspec
 from gatehouse.apis.data_plane_parameters import ParametersSpec
 from gatehouse.apis.gateway import METADATA_OPTION, Gateway, is_allowed_key
 from gatehouse.apis.resource_limits import ResourceLimits
+from gatehouse.compiler.frontends.shortened_lists import shortened_list
 from kube_base.types.quantities import quantity
 
 _ANY = None
@@ -204,9 +205,9 @@ def limit(
 
 def refused_fields_message(refused: Sequence[str]) -> str:
     """Return the message about refused fields."""
+    fields = shortened_list(refused, MAX_LISTED_FIELDS)
     return (
-        f"{_listed(refused)}: may be set only by the parameters of the GatewayClass; all other "
-        "fields apply"
+        f"{fields}: may be set only by the parameters of the GatewayClass; all other fields apply"
     )
 
 
@@ -221,13 +222,8 @@ def refused_metadata(gateway: Gateway, domains: Collection[str]) -> str:
     ]
     if not refused:
         return ""
-    return f"{_listed(refused)}: not set: {METADATA_OPTION} does not allow the domain of the key"
-
-
-def _listed(fields: Sequence[str]) -> str:
-    more = len(fields) - MAX_LISTED_FIELDS
-    rest = f" and {more} more" if more > 0 else ""
-    return f"{', '.join(fields[:MAX_LISTED_FIELDS])}{rest}"
+    fields = shortened_list(refused, MAX_LISTED_FIELDS)
+    return f"{fields}: not set: {METADATA_OPTION} does not allow the domain of the key"
 
 
 class _Walk(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from gatehouse.apis import gateway
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import PROTOCOLS
+from gatehouse.compiler.frontends.shortened_lists import shortened_list
 from gatehouse.incremental.query import Key
 
 _PROTOCOL_CONFLICT = (
@@ -21,6 +23,10 @@ _HOSTNAME_CONFLICT = (
     Reason.HOSTNAME_CONFLICT_REFUSED,
     Reason.HOSTNAME_CONFLICT_UNSERVED,
 )
+
+
+MAX_NAMED_LISTENERS = 8
+"""Number of other listeners that the message about a listener names."""
 
 
 class ListenerEntry(msgspec.Struct, frozen=True):
@@ -37,50 +43,71 @@ def conflicts(entries: Sequence[ListenerEntry]) -> list[tuple[Finding, ...]]:
     All conflicting listeners of the Gateway itself lose. A listener of a ListenerSet loses to every
     earlier one that did not lose (GEP-1713).
     """
-    results: list[tuple[Finding, ...]] = []
-    accepted: list[ListenerEntry] = []
+    own, accepted = _Rivals(), _Rivals()
     for entry in entries:
-        if not entry.valid:
-            results.append(())
-            continue
-        if entry.owner[0] == "Gateway":
-            rivals = [other for other in entries if other.owner == entry.owner]
-            rivals = [other for other in rivals if other is not entry and other.valid]
-        else:
-            rivals = accepted
-        findings = _findings(entry, rivals)
-        if not findings:
-            accepted.append(entry)
+        if entry.valid and entry.owner[0] == "Gateway":
+            own.add(entry)
+    results: list[tuple[Finding, ...]] = []
+    for entry in entries:
+        findings: tuple[Finding, ...] = ()
+        if entry.valid:
+            findings = _findings(entry, own if entry.owner[0] == "Gateway" else accepted)
+            if not findings:
+                accepted.add(entry)
         results.append(findings)
     return results
 
 
-def _findings(entry: ListenerEntry, rivals: Sequence[ListenerEntry]) -> tuple[Finding, ...]:
-    own, protocol = entry.listener, PROTOCOLS[entry.listener.protocol]
-    sharing = [
-        other
-        for other in rivals
-        if other.listener.port == own.port
-        and PROTOCOLS[other.listener.protocol].transport == protocol.transport
-    ]
-    where = f"listener {own.name}: port {own.port}"
-    other_protocol = [
-        o for o in sharing if PROTOCOLS[o.listener.protocol].family != protocol.family
-    ]
-    if other_protocol:
-        message = f"{where}: protocol conflict with {_names(entry, other_protocol)}"
+_Place = tuple[int, str]
+"""Port and transport."""
+
+
+class _Rivals:
+    """Listeners by what they may conflict in."""
+
+    def __init__(self) -> None:
+        self._families: defaultdict[_Place, defaultdict[str, list[ListenerEntry]]]
+        self._families = defaultdict(lambda: defaultdict(list))
+        self._hostnames: defaultdict[tuple[_Place, str], list[ListenerEntry]] = defaultdict(list)
+
+    def add(self, entry: ListenerEntry) -> None:
+        """Add a listener."""
+        place = _place(entry)
+        self._families[place][PROTOCOLS[entry.listener.protocol].family].append(entry)
+        self._hostnames[place, entry.listener.hostname.lower()].append(entry)
+
+    def of_other_families(self, entry: ListenerEntry) -> list[ListenerEntry]:
+        """Return the listeners of its port whose protocol cannot share it."""
+        own = PROTOCOLS[entry.listener.protocol].family
+        families = self._families[_place(entry)].items()
+        return [other for family, others in families if family != own for other in others]
+
+    def of_same_hostname(self, entry: ListenerEntry) -> list[ListenerEntry]:
+        """Return the other listeners of its port with its hostname."""
+        others = self._hostnames[_place(entry), entry.listener.hostname.lower()]
+        return [other for other in others if other is not entry]
+
+
+def _place(entry: ListenerEntry) -> _Place:
+    return entry.listener.port, PROTOCOLS[entry.listener.protocol].transport
+
+
+def _findings(entry: ListenerEntry, rivals: _Rivals) -> tuple[Finding, ...]:
+    where = f"listener {entry.listener.name}: port {entry.listener.port}"
+    if others := rivals.of_other_families(entry):
+        message = f"{where}: protocol conflict with {_names(entry, others)}"
         return tuple(Finding(reason, message) for reason in _PROTOCOL_CONFLICT)
-    same = [o for o in sharing if o.listener.hostname.lower() == own.hostname.lower()]
-    if same:
-        message = f"{where}: hostname conflict with {_names(entry, same)}"
+    if others := rivals.of_same_hostname(entry):
+        message = f"{where}: hostname conflict with {_names(entry, others)}"
         return tuple(Finding(reason, message) for reason in _HOSTNAME_CONFLICT)
     return ()
 
 
 def _names(entry: ListenerEntry, others: Sequence[ListenerEntry]) -> str:
-    return ", ".join(
+    names = [
         other.listener.name
         if other.owner == entry.owner
         else f"{other.owner[0]} {other.owner[1]}/{other.owner[2]} {other.listener.name}"
         for other in others
-    )
+    ]
+    return shortened_list(names, MAX_NAMED_LISTENERS)

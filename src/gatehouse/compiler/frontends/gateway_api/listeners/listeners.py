@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import chain
+
 import msgspec
 
 from gatehouse.apis import gateway
@@ -10,7 +13,11 @@ from gatehouse.compiler.frontends.gateway_api.classes import class_controller
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
 from gatehouse.compiler.frontends.gateway_api.listeners import frontend_tls
 from gatehouse.compiler.frontends.gateway_api.listeners.certificates import listener_certificates
-from gatehouse.compiler.frontends.gateway_api.listeners.conflicts import ListenerEntry, conflicts
+from gatehouse.compiler.frontends.gateway_api.listeners.conflicts import (
+    MAX_NAMED_LISTENERS,
+    ListenerEntry,
+    conflicts,
+)
 from gatehouse.compiler.frontends.gateway_api.listeners.listener_filters import filter_findings
 from gatehouse.compiler.frontends.gateway_api.listeners.listener_sets import listener_owners
 from gatehouse.compiler.frontends.gateway_api.listeners.protocols import (
@@ -25,6 +32,7 @@ from gatehouse.compiler.frontends.gateway_api.listeners.tls_options import (
     tls_options,
 )
 from gatehouse.compiler.frontends.gateway_api.listeners.trusted_proxies import trusted
+from gatehouse.compiler.frontends.shortened_lists import shortened_list
 from gatehouse.compiler.ir.gateway import Certificate
 from gatehouse.compiler.ir.server_tls import ServerTls
 from gatehouse.incremental.query import Ask, Key
@@ -106,6 +114,15 @@ def listener_specs(ask: Ask, key: Key) -> tuple[ListenerProperties, ...]:
     return tuple(state.spec for state in ask(ordered_listeners, key))
 
 
+def owned_hostnames(ask: Ask, key: Key) -> frozenset[tuple[int, str, str]]:
+    """Return port, protocol family and hostname of each accepted listener of a Gateway."""
+    return frozenset(
+        (spec.port, PROTOCOLS[spec.protocol].family, spec.hostname)
+        for spec in ask(listener_specs, key)
+        if spec.accepted
+    )
+
+
 def service_ports(ask: Ask, key: Key) -> tuple[tuple[int, str], ...]:
     """Return the (port, TCP or UDP) pairs that clients of a Gateway connect to."""
     pairs = {
@@ -150,29 +167,34 @@ def _state(
 
 def _overlapping(states: list[ListenerState]) -> tuple[ListenerState, ...]:
     """Add findings about listeners that a client may confuse when it reuses a TLS connection."""
-    terminating = [
-        state
-        for state in states
-        if state.spec.accepted and state.spec.protocol in ("HTTPS", "TLS") and state.certificates
-    ]
-    result = []
-    for state in states:
-        rivals = [
-            other.spec.name
-            for other in terminating
-            if state in terminating
-            and other is not state
-            and other.spec.port == state.spec.port
-            and hostnames.intersect(other.spec.hostname, state.spec.hostname) is not None
-        ]
-        if rivals:
-            message = (
-                f"listener {state.spec.name}: hostname overlaps with listener {', '.join(rivals)}"
-            )
-            overlap = Finding(Reason.OVERLAPPING_TLS, message)
-            state = msgspec.structs.replace(state, findings=(*state.findings, overlap))
-        result.append(state)
+    same: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    """Numbers of the listeners by port and hostname."""
+    narrower: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    """Numbers of the listeners by port and each wider hostname."""
+    for number, state in enumerate(states):
+        if _terminates(state):
+            same[state.spec.port, state.spec.hostname].append(number)
+            for wide in hostnames.wider(state.spec.hostname):
+                narrower[state.spec.port, wide].append(number)
+    result = list(states)
+    for place, numbers in same.items():
+        wide_numbers = [same.get((place[0], wide), ()) for wide in hostnames.wider(place[1])]
+        around = sorted(chain(numbers, narrower.get(place, ()), *wide_numbers))
+        for number in numbers:
+            rivals = [states[other].spec.name for other in around if other != number]
+            if rivals:
+                state = states[number]
+                names = shortened_list(rivals, MAX_NAMED_LISTENERS)
+                message = f"listener {state.spec.name}: hostname overlaps with listener {names}"
+                overlap = Finding(Reason.OVERLAPPING_TLS, message)
+                findings = (*state.findings, overlap)
+                result[number] = msgspec.structs.replace(state, findings=findings)
     return tuple(result)
+
+
+def _terminates(state: ListenerState) -> bool:
+    spec = state.spec
+    return spec.accepted and spec.protocol in ("HTTPS", "TLS") and bool(state.certificates)
 
 
 def _mode(listener: gateway.ListenerSpec) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from gatehouse.apis.gateway import ListenerSpec
 from gatehouse.compiler.frontends.gateway_api.attachment.parent_refs import ListenerKey
 from gatehouse.compiler.frontends.gateway_api.cluster_key import ClusterKey
 from gatehouse.compiler.frontends.gateway_api.findings import Finding, Reason
@@ -30,8 +31,8 @@ NO_CHECK = ListenerCheck()
 def listener_check(ask: Ask, gateway: Key, listener: ListenerKey) -> ListenerCheck:
     """Return the check of an accepted listener of a Gateway."""
     owner, name = listener
-    for spec in ask(own_listeners, owner):
-        auth = spec.filters.requests[0].external_auth if spec.filters.requests else None
+    for spec in ask(_filtering_listeners, owner):
+        auth = spec.filters.requests[0].external_auth
         if spec.name != name or auth is None:
             continue
         where = f"listener {name}: {FILTERS_FIELD}[0].externalAuth"
@@ -40,6 +41,11 @@ def listener_check(ask: Ask, gateway: Key, listener: ListenerKey) -> ListenerChe
             return ListenerCheck(findings=tuple(map(_of_listener, translated.findings)))
         return ListenerCheck(translated.route.external_auth, translated.clusters[0])
     return NO_CHECK
+
+
+def _filtering_listeners(ask: Ask, owner: Key) -> tuple[ListenerSpec, ...]:
+    """Return the listeners of a Gateway or ListenerSet with filters, which few have."""
+    return tuple(spec for spec in ask(own_listeners, owner) if spec.filters.requests)
 
 
 def _of_listener(finding: Finding) -> Finding:

@@ -32,6 +32,7 @@ from gatehouse.compiler.frontends.gateway_api.status.certificate_validity import
 )
 from gatehouse.compiler.frontends.gateway_api.status.types import MAX_PARENTS, PolicyStatus
 from gatehouse.compiler.frontends.gateway_api.status.unsupported import messages
+from gatehouse.compiler.frontends.shortened_lists import shortened_list
 from gatehouse.compiler.ir.unsupported import UNTRACKED_TIMEOUT
 from gatehouse.dataplane.origin import object_of
 from gatehouse.incremental.query import Ask, Key
@@ -117,9 +118,8 @@ def _sessions(ask: Ask, gateway: Key, key: Key, spec: backends.BackendSpec) -> I
         for why in backend_sessions.unserved_rules(ask.read(route), key)
     ]
     if rules:
-        more = f" and {len(rules) - _MAX_RULES} more" if len(rules) > _MAX_RULES else ""
-        named = ", ".join(rules[:_MAX_RULES])
-        yield Finding(Reason.PARTIALLY_INVALID, f"{field}: is not supported for {named}{more}")
+        message = f"{field}: is not supported for {shortened_list(rules, _MAX_RULES)}"
+        yield Finding(Reason.PARTIALLY_INVALID, message)
 
 
 def _gateways(ask: Ask, route: Key) -> set[Key]:

@@ -51,8 +51,10 @@ MAX_RESPONSE_HEADERS = 1000
 RESPONSE_HEADERS_KB = 64
 """Maximum size in KiB of all headers of a response; the same as for NGINX."""
 
+HTTP_OPTIONS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
+"""Key of the HTTP options of a cluster."""
+
 _UNLIMITED = 2**32 - 1
-_HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _Options = http_pb2.HttpProtocolOptions
 
 
@@ -82,7 +84,7 @@ def build_cluster(
     health_checks.set_passive_checks(proto, source.settings.passive_checks)
     if source.protocol not in ("tcp", "udp"):
         retries.set_budget(proto.circuit_breakers.thresholds[0], source.settings.retry_budget)
-        proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(source)))
+        proto.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(packed(_http(source)))
     if source.protocol == "tcp":
         dynamic_clusters.set_tcp_keepalive(proto)
     log_entries.add_log_metadata(proto.metadata, route=route, backend=object_text(source.origin))
@@ -151,7 +153,7 @@ def set_idle_timeout(proto: cluster_pb2.Cluster, idle: float) -> None:
     options = _Options()
     options.explicit_http_config.http_protocol_options.CopyFrom(protocol_pb2.Http1ProtocolOptions())
     options.common_http_protocol_options.idle_timeout.CopyFrom(quoting.duration_of(idle))
-    proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(options))
+    proto.typed_extension_protocol_options[HTTP_OPTIONS].CopyFrom(packed(options))
 
 
 def build_endpoints(source: ir.Cluster, name: str = "") -> tuple[XdsResource, ...]:

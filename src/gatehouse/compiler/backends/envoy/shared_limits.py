@@ -41,8 +41,6 @@ MAX_KEYED_BYTES = 32 << 10
 """Size of the headers of a request from which on the values of attributes are not sent. Else a
 client could make messages longer than the service reads, and its requests would pass."""
 
-_HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
-
 
 def shared_filter(counter: str) -> rate_limit_pb2.RateLimit:
     """Return the filter that calls the rate limit service, for routes that have its descriptors."""
@@ -109,5 +107,5 @@ def rate_limit_cluster(endpoint: str) -> XdsResource:
     options.explicit_http_config.http2_protocol_options.CopyFrom(
         protocol_pb2.Http2ProtocolOptions()
     )
-    proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(options))
+    proto.typed_extension_protocol_options[clusters.HTTP_OPTIONS].CopyFrom(packed(options))
     return XdsResource.make(CLUSTER_TYPE_URL, proto.name, written(proto))

@@ -82,7 +82,6 @@ _ALWAYS = "g"
 _TIMEOUT_SECONDS = 10.0
 """Timeout of an export in seconds."""
 
-_PROTOCOLS = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 _Config = header_to_metadata_pb2.Config
 _Mutation = mutation_rules_pb2.HeaderMutation
 
@@ -237,7 +236,7 @@ def collector_cluster(export: TraceExport, capabilities: EnvoyCapabilities) -> X
     options.explicit_http_config.http2_protocol_options.CopyFrom(
         protocol_pb2.Http2ProtocolOptions()
     )
-    proto.typed_extension_protocol_options[_PROTOCOLS].CopyFrom(packed(options))
+    proto.typed_extension_protocol_options[clusters.HTTP_OPTIONS].CopyFrom(packed(options))
     if export.tls:
         proto.transport_socket.CopyFrom(_tls(export, capabilities))
     origins = (export.origin.whole,)

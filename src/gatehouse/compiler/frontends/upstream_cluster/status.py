@@ -127,11 +127,7 @@ def own_findings(ask: Ask, key: Key) -> tuple[ClusterFinding, ...]:
     elif not listed.enabled:
         problems = (*problems, "spec.servers: all servers are disabled; requests get status 503")
     if refusal:
-        message = f"{refusal}; requests get status 503"
-        findings += [
-            ClusterFinding(ClusterReason.INVALID, message),
-            ClusterFinding(ClusterReason.NOT_PROGRAMMED, message),
-        ]
+        findings += _unserved(ClusterReason.INVALID, f"{refusal}; requests get status 503")
     findings += [ClusterFinding(ClusterReason.PARTIALLY_INVALID, problem) for problem in problems]
     findings += _certificate_findings(ask, key)
     return (*findings, *ask(local_request_policy, key).findings)
@@ -217,11 +213,13 @@ def _rejected_credentials(ask: Ask, gateway: Key, key: Key) -> list[ClusterFindi
     ]
     if servers.rejected and servers.refusal:
         message = f"{servers.refusal}; requests get status 503"
-        findings += [
-            ClusterFinding(ClusterReason.INVALID, message),
-            ClusterFinding(ClusterReason.NOT_PROGRAMMED, message),
-        ]
+        findings += _unserved(ClusterReason.INVALID, message)
     return findings
+
+
+def _unserved(reason: ClusterReason, message: str) -> list[ClusterFinding]:
+    """Return the findings about an object of which nothing is served."""
+    return [ClusterFinding(one, message) for one in (reason, ClusterReason.NOT_PROGRAMMED)]
 
 
 def _without_certificate(ask: Ask, gateway: Key, key: Key) -> str:
@@ -255,10 +253,7 @@ def _whole(served: Mapping[Key, tuple[ClusterFinding, ...]]) -> list[ClusterFind
     """Return the findings of all Gateways. One that does not serve it is always reported."""
     if not served:
         message = "no managed Gateway serves the UpstreamCluster"
-        return [
-            ClusterFinding(ClusterReason.NO_MATCHING_GATEWAY, message),
-            ClusterFinding(ClusterReason.NOT_PROGRAMMED, message),
-        ]
+        return _unserved(ClusterReason.NO_MATCHING_GATEWAY, message)
     findings: list[ClusterFinding] = []
     nowhere = all(
         any(finding.reason is ClusterReason.NO_HOST for finding in here) for here in served.values()

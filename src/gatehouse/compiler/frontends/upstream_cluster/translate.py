@@ -125,14 +125,12 @@ def api_cluster(ask: Ask, gateway: Key, key: Key, common: str) -> ApiCluster | N
 
 def request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
     """Return the request policy of an UpstreamCluster at the data planes of its Gateways."""
-    upstream_cluster = ask.read(key)
-    if not isinstance(upstream_cluster, api.UpstreamCluster):
-        return dispatch_policies.RequestPolicy()
-    if not any(spans(schema) for schema in upstream_cluster.spec.flow_control.schemas):
+    cluster = ask.read(key)
+    if not isinstance(cluster, api.UpstreamCluster) or not any(
+        map(spans, cluster.spec.flow_control.schemas)
+    ):
         return ask(local_request_policy, key)
-    count = len(ask(data_planes, key))
-    spanning = SharedLimits(replicas=count, counter=bool(ask(settings).counter))
-    return _request_policy(ask, key, upstream_cluster, spanning)
+    return _request_policy(ask, key, len(ask(data_planes, key)))
 
 
 def data_planes(ask: Ask, key: Key) -> tuple[tuple[str, str], ...]:
@@ -149,20 +147,17 @@ def data_planes(ask: Ask, key: Key) -> tuple[tuple[str, str], ...]:
 
 def local_request_policy(ask: Ask, key: Key) -> dispatch_policies.RequestPolicy:
     """Return the request policy of an UpstreamCluster for a single data plane."""
-    upstream_cluster = ask.read(key)
-    if not isinstance(upstream_cluster, api.UpstreamCluster):
+    return _request_policy(ask, key)
+
+
+def _request_policy(ask: Ask, key: Key, replicas: int = 1) -> dispatch_policies.RequestPolicy:
+    cluster = ask.read(key)
+    if not isinstance(cluster, api.UpstreamCluster):
         return dispatch_policies.RequestPolicy()
-    return _request_policy(
-        ask, key, upstream_cluster, SharedLimits(counter=bool(ask(settings).counter))
-    )
-
-
-def _request_policy(
-    ask: Ask, key: Key, upstream_cluster: api.UpstreamCluster, spanning: SharedLimits
-) -> dispatch_policies.RequestPolicy:
+    spanning = SharedLimits(replicas=replicas, counter=bool(ask(settings).counter))
     gates = cluster_record(ask, key).gates
     return dispatch_policies.translate_policies(
-        upstream_cluster.metadata.annotations, upstream_cluster.spec, spanning, gates
+        cluster.metadata.annotations, cluster.spec, spanning, gates
     )
 
 

@@ -61,7 +61,6 @@ _PING, _PONG = 15.0, 10.0
 """HTTP/2 keepalive: seconds without traffic until a ping, and until the connection is closed."""
 
 _STREAM_WINDOW, _CONNECTION_WINDOW = 1 << 20, 1 << 26
-_HTTP = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions"
 
 
 class Copy:
@@ -210,7 +209,9 @@ def _cluster(
         thresholds.CopyFrom(_limited(thresholds, 0 if runtime else copy.max_requests))
     if cluster.tls is not None:
         proto.transport_socket.CopyFrom(_tls(cluster, cluster.tls, copy))
-    proto.typed_extension_protocol_options[_HTTP].CopyFrom(packed(_http(cluster, copy, with_token)))
+    proto.typed_extension_protocol_options[clusters.HTTP_OPTIONS].CopyFrom(
+        packed(_http(cluster, copy, with_token))
+    )
     return proto
 
 

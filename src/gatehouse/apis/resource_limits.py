@@ -135,6 +135,13 @@ class ResourceLimits(msgspec.Struct, frozen=True):
         )
         return self.override(lower, source), excess
 
+    def exceeded(self, name: str, subject: str) -> str:
+        """Return why more than a ceiling is not allowed, without the amount.
+
+        The amount would change the status of an object with each new one. ``subject``: its name.
+        """
+        return self.excess(name, self.of(name) + 1, subject)
+
     def excess(self, name: str, value: float, description: object = None) -> str:
         """Return the message about a value above its ceiling; empty if it is not above.
 

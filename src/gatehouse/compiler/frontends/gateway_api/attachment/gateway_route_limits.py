@@ -38,9 +38,7 @@ def excess_message_at(ask: Ask, gateway: Key, key: Key) -> str:
     youngest = ask.entry(_youngest_routes, gateway, key=key[1])
     if youngest is None or ask(route_age, key) <= youngest:
         return ""
-    # Without the number, which would change the status of each route with each new one.
-    limits = ask(gateway_limits, gateway)
-    excess = limits.excess(_LIMIT, limits.of(_LIMIT) + 1, "number")
+    excess = ask(gateway_limits, gateway).exceeded(_LIMIT, "number")
     return f"routes of Gateway {gateway[1]}/{gateway[2]}: {excess}"
 
 

@@ -24,10 +24,7 @@ def excess_message(ask: Ask, key: Key) -> str:
     youngest = ask(youngest_route, key[1])
     if youngest is None or ask(route_age, key) <= youngest:
         return ""
-    # Without the number, which would change the status of each route with each new one.
-    limits = settings(ask).limits
-    excess = limits.excess(_LIMIT, limits.of(_LIMIT) + 1, "number")
-    return f"routes of namespace {key[1]}: {excess}"
+    return f"routes of namespace {key[1]}: {settings(ask).limits.exceeded(_LIMIT, 'number')}"
 
 
 def youngest_route(ask: Ask, namespace: str) -> Age | None:

@@ -44,13 +44,11 @@ def claims_message(ask: Ask, gateway: Key, key: Key) -> str:
     limits = ask(gateway_limits, gateway)
     if excess := ask(excess_claims, limits, key[1]).get(key):
         return excess
-    # Without the sum, which would change the status of the policy with each new one.
     return "; ".join(
         f"spec.{field}: {amount} in addition to other claims at Gateway {gateway[1]}/{gateway[2]}: "
-        f"{limits.excess(name, limits.of(name) + 1, 'sum')}"
+        f"{limits.exceeded(exceeded + _PER_GATEWAY, 'sum')}"
         for exceeded in ask(gateway_excess, gateway).get(key, ())
         for field, amount in [ask(policy_claims, limits, key)[exceeded]]
-        for name in [exceeded + _PER_GATEWAY]
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -135,22 +135,17 @@ def override_telemetry(outer: api.TelemetrySpec, inner: api.TelemetrySpec) -> ap
 
     ``tls`` of the exporter belongs to the endpoint, so that an endpoint overrides both.
     """
-    set_values = {
-        field: value
-        for field in inner.__struct_fields__
-        if (value := getattr(inner, field)) is not None
-    }
+    set_values = _set_fields(inner)
     if outer.exporter is not None and inner.exporter is not None:
-        set_values["exporter"] = msgspec.structs.replace(
-            outer.exporter,
-            **{
-                field: value
-                for field in inner.exporter.__struct_fields__
-                if (value := getattr(inner.exporter, field)) is not None
-                or (field == "tls" and inner.exporter.endpoint is not None)
-            },
-        )
+        exporter = _set_fields(inner.exporter)
+        if inner.exporter.endpoint is not None:
+            exporter["tls"] = inner.exporter.tls
+        set_values["exporter"] = msgspec.structs.replace(outer.exporter, **exporter)
     return msgspec.structs.replace(outer, **set_values)
+
+
+def _set_fields(spec: msgspec.Struct) -> dict[str, Any]:
+    return {name: one for name, one in msgspec.structs.asdict(spec).items() if one is not None}
 
 
 def limit_exporter(

@@ -51,8 +51,7 @@ def expressions_message(ask: Ask, place: GatewayObject, number: int) -> str:
     if excess := limits.excess(_OF_ROUTE, number):
         return f"number of regular expressions up to this rule: {excess}"
     if ask.entry(_excess, gateway, key=key):
-        # Without the number, which would change the status of the route with each new one.
-        excess = limits.excess(_OF_GATEWAY, limits.of(_OF_GATEWAY) + 1, "number")
+        excess = limits.exceeded(_OF_GATEWAY, "number")
         return f"regular expressions of Gateway {gateway[1]}/{gateway[2]}: {excess}"
     return ""
 

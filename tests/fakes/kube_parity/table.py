@@ -92,6 +92,7 @@ def parity_requests() -> tuple[ParityRequest, ...]:
         *_sequence("jobs"),
         *_sequence("events"),
         *_sequence("ownership"),
+        *_sequence("nulls"),
     )
     names = [request.name for request in requests]
     assert len(names) == len(set(names)), [name for name in names if names.count(name) > 1]

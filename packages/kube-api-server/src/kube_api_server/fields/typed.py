@@ -201,6 +201,12 @@ def _lists(old: Any, new: Any, schema: Schema) -> Pair:
 
 def merge_applied(live: Any, applied: Any, schema: Schema) -> Any:
     """Return a live value merged with an applied value."""
+    if applied is None and live:
+        # Fields and items of others stay.
+        if isinstance(live, dict) and is_granular(schema):
+            return live
+        if isinstance(live, list) and associative(schema):
+            return live
     if isinstance(applied, dict) and isinstance(live, dict) and is_granular(schema):
         result = dict(live)
         for name, item in applied.items():
@@ -229,7 +235,7 @@ def prune_unowned(value: Any, last: Tree, owned: Tree, schema: Schema) -> Any:
                 continue
             if step not in owned:
                 del result[name]
-            elif inner and owned[step]:
+            elif inner and is_granular(inner_schema(schema, name)):
                 result[name] = prune_unowned(
                     result[name], inner, owned[step], inner_schema(schema, name)
                 )

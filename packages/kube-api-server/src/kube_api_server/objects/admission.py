@@ -116,7 +116,11 @@ class Admission:
         mistyped = rules.types(metadata)
         if mistyped:
             raise _undecodable(call, mistyped)
-        fields = served.compiled.prepare(obj) if defaults else served.compiled.prune(obj)
+        if defaults:
+            nulls = call.applied and not served.builtin
+            fields = served.compiled.prepare(obj, nulls=nulls)
+        else:
+            fields = served.compiled.prune(obj)
         # Kubernetes has a parser for its own kinds, which reports them in the order of the text.
         unknown += fields if served.builtin else sorted(fields)
         if unknown and call.options.validation == "Strict" and not defaults:

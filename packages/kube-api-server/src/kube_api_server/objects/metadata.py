@@ -90,13 +90,18 @@ _COLLECTIONS = ("labels", "annotations", "finalizers", "ownerReferences")
 def prune_metadata(metadata: Object, *, applied: bool = False) -> list[str]:
     """Remove unknown and empty fields of metadata. Return the paths of the unknown ones.
 
-    The manager of `applied` metadata owns empty fields, so that they stay.
+    The manager of `applied` metadata owns empty fields and nulls, so that they stay.
     """
     for key in [key for key, value in metadata.items() if value is None]:
-        del metadata[key]
+        if not (applied and key in _COLLECTIONS):
+            del metadata[key]
     for key in () if applied else _COLLECTIONS:
         if metadata.get(key) in ({}, []):
             del metadata[key]
+    for key in () if applied else ("labels", "annotations"):
+        texts = metadata.get(key)
+        if isinstance(texts, dict) and None in texts.values():
+            metadata[key] = {name: "" if text is None else text for name, text in texts.items()}
     unknown = [key for key in metadata if key not in _FIELDS]
     for key in unknown:
         del metadata[key]
@@ -112,17 +117,17 @@ def types(metadata: Object) -> str | None:
         if key in metadata and not isinstance(metadata[key], str):
             return _mistyped(metadata[key], key, "string")
     for key in ("labels", "annotations"):
-        value = metadata.get(key, {})
-        if not isinstance(value, dict):
+        value = metadata.get(key)
+        if not isinstance(value, dict | None):
             return _mistyped(value, key, "map[string]string")
-        for inner in value.values():
-            if not isinstance(inner, str):
+        for inner in (value or {}).values():
+            if not isinstance(inner, str | None):
                 return _mistyped(inner, key, "string")
     for key, kind in (("finalizers", str), ("ownerReferences", dict), ("managedFields", dict)):
-        value = metadata.get(key, [])
-        if not isinstance(value, list):
+        value = metadata.get(key)
+        if not isinstance(value, list | None):
             return _mistyped(value, key, f"[]{kind.__name__}")
-        for inner in value:
+        for inner in value or ():
             if not isinstance(inner, kind):
                 return _mistyped(inner, key, kind.__name__)
     return None

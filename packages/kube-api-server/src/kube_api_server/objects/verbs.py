@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import secrets
 from collections.abc import Callable
@@ -70,10 +71,7 @@ class Verbs:
                     raise
         raise AssertionError("unreachable")
 
-    async def _create(
-        self, call: WriteRequest, obj: Object, *, applied: bool = False
-    ) -> WriteResult:
-        """Create an object. Fields of an `applied` object have owners already."""
+    async def _create(self, call: WriteRequest, obj: Object) -> WriteResult:
         served = call.served
         metadata = obj["metadata"]
         for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "uid", "selfLink"):
@@ -83,7 +81,7 @@ class Verbs:
 
         def prepared() -> tuple[str, ...]:
             warnings = self._admission.prepare(call, obj, None)
-            if not applied:
+            if not call.applied:
                 _record_ownership(call, None, obj)
             return warnings
 
@@ -140,6 +138,7 @@ class Verbs:
 
     async def apply(self, call: WriteRequest, applied: Object) -> WriteResult:
         """Apply an object (server-side apply) or create it. Raises StatusError."""
+        call = dataclasses.replace(call, applied=True)
         options, served = call.options, call.served
         metadata = metadata_of(applied)
         metadata.setdefault("name", call.name)
@@ -174,7 +173,7 @@ class Verbs:
                 why = "the object to be applied has a resourceVersion or uid and does not exist"
                 raise errors.conflict(served.resource.plural, served.resource.group, call.name, why)
             new = await offload.run_offloaded(functools.partial(merged, None), call.size)
-            written = await self._create(call, new, applied=True)
+            written = await self._create(call, new)
         else:
             written = await self.change(call, merged)
         # The decoding of `applied` warned of fields that the merged object does not contain.

@@ -44,6 +44,8 @@ class WriteRequest:
     """True if the body is YAML, of which duplicates are found before it is decoded."""
     patched: bool = False
     """True for a patch other than an apply. Its result is decoded, and not the body."""
+    applied: bool = False
+    """True for an apply. The fields of its result have owners already."""
     checked: bool = False
     """True for an object that is known to pass the check of its kind."""
     unowned: bool = False

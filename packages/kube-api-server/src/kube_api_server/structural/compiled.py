@@ -32,11 +32,14 @@ class CompiledSchema:
     def __init__(self, schema: Schema) -> None:
         self.node: SchemaNode = node_of(schema)
 
-    def prepare(self, obj: Object) -> list[str]:
-        """Prune unknown fields and set defaults in place. Return the paths of unknown fields."""
-        unknown: list[str] = []
-        prune_default.prepare_object(self.node, obj, unknown)
-        return unknown
+    def prepare(self, obj: Object, *, nulls: bool = False) -> list[str]:
+        """Prune unknown fields and set defaults in place. Return the paths of unknown fields.
+
+        `nulls` leaves nulls of fields without a default, which are invalid.
+        """
+        preparation = prune_default.Preparation(nulls=nulls)
+        preparation.prepare_object(self.node, obj)
+        return preparation.unknown
 
     def prune(self, obj: Object) -> list[str]:
         """Prune unknown fields in place, without setting defaults. Return their paths."""

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import re2
 
 from kube_base.runtime.quiet_re2 import quiet_options
-from kube_base.types.builtin_types.schemas import OMITTED, ZERO
+from kube_base.types.builtin_types.schemas import NULL_ITEM, OMITTED, ZERO
 from kube_base.types.objects import Schema
 from kube_base.types.quantities import KEYWORD as QUANTITY
 
@@ -43,6 +43,8 @@ class SchemaNode:
         self.python_types = (int, str) if self.int_or_string else _PYTHON_TYPES.get(kind, ())
         self.omitted = bool(schema.get(OMITTED))
         """True for lists, maps and scalars of built-in kinds that are not written if empty."""
+        self.null_item = schema.get(NULL_ITEM)
+        """Value of the items of lists and maps of built-in kinds that are null."""
         self.nullable = bool(schema.get("nullable"))
         self.preserve = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
         self.quantity = bool(schema.get(QUANTITY))

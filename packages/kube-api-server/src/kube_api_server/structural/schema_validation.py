@@ -98,11 +98,9 @@ def _default(schema: Schema, path: str) -> Iterator[Cause]:
         return
     node = SchemaNode({key: value for key, value in schema.items() if key != "default"})
     wrapper = {"default": copy_value(default)}
-    unknown: list[str] = []
-    prune_default.prepare_object(
-        SchemaNode({"properties": {"default": node.schema}}), wrapper, unknown
-    )
-    for name in unknown:
+    preparation = prune_default.Preparation()
+    preparation.prepare_object(SchemaNode({"properties": {"default": node.schema}}), wrapper)
+    for name in preparation.unknown:
         why = f"must not have unknown fields: {name}"
         yield invalid_cause(f"{path}.default", default, why)
     holder = SchemaNode({"properties": {"default": node.schema}})

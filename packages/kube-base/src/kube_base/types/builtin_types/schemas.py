@@ -47,6 +47,9 @@ null."""
 OMITTED = "x-builtin-omitted"
 """Marks a field that Kubernetes does not write if it has its zero value, such as an empty list."""
 
+NULL_ITEM = "x-builtin-null-item"
+"""Value of the items of a list or map that are null: the zero value of their type in Go."""
+
 _ZERO_NUMBERS: dict[str, int | bool] = {"int32": 0, "int64": 0, "bool": False}
 """Defaults of absent fields that are required: Kubernetes decodes them into Go's zero values."""
 
@@ -153,13 +156,25 @@ def _merging(field: TypeField) -> Schema:
 
 def _type(text: str, *, of_status: bool) -> Schema:
     if text.startswith("[]"):
-        return {"type": "array", "items": _type(text[2:], of_status=of_status)}
+        items = _type(text[2:], of_status=of_status)
+        return {"type": "array", "items": items, **_null_item(text[2:])}
     if text.startswith("{}"):
-        return {"type": "object", "additionalProperties": _type(text[2:], of_status=of_status)}
+        values = _type(text[2:], of_status=of_status)
+        return {"type": "object", "additionalProperties": values, **_null_item(text[2:])}
     if text in types.SCALARS:
         return _SCALARS[text]
     unfinished = _BEING_MADE.get((text, of_status))
     return unfinished if unfinished is not None else schema_of(text, of_status=of_status)
+
+
+def _null_item(text: str) -> Schema:
+    """Return the keyword for null items of a type."""
+    if text.startswith("[]"):
+        return {NULL_ITEM: []}
+    if text.startswith("{}") or text in types.types_by_name():
+        return {NULL_ITEM: {}}
+    zeros = {"string": "", "bytes": "", "quantity": "0", **_ZERO_NUMBERS}
+    return {NULL_ITEM: zeros[text]} if text in zeros else {}
 
 
 def reference_schema(name: str, refer: Callable[[str], Schema]) -> Schema:

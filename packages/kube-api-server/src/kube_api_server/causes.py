@@ -14,6 +14,11 @@ def invalid_cause(field: str, value: Any, why: str) -> Cause:
     return Cause("FieldValueInvalid", f"Invalid value: {format_value(value)}: {why}", field)
 
 
+def duplicate_cause(field: str, value: Any) -> Cause:
+    """Build the cause for a value that may occur only once."""
+    return Cause("FieldValueDuplicate", f"Duplicate value: {format_value(value)}", field)
+
+
 def required_cause(field: str, why: str = "") -> Cause:
     """Build the cause for a missing value."""
     message = f"Required value: {why}" if why else "Required value"

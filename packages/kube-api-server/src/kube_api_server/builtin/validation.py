@@ -11,6 +11,7 @@ import msgspec
 from kube_api_server.builtin.defaults import decode_base64
 from kube_api_server.builtin.pod_specs import check_pod_spec
 from kube_api_server.causes import (
+    duplicate_cause,
     forbidden_cause,
     invalid_cause,
     required_cause,
@@ -21,6 +22,8 @@ from kube_base.types import ip_addresses
 from kube_base.types.objects import Object
 
 KEY = re.compile(r"[-._a-zA-Z0-9]+")
+FAMILIES = ("IPv4", "IPv6")
+"""IP families of Services."""
 PORT_NAME = re.compile(r"(?=.{1,15}\Z)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 MAX_DATA_BYTES = 1024 * 1024
 
@@ -130,9 +133,26 @@ def check_service(obj: Object, old: Object | None) -> Iterator[Cause]:
         yield required_cause("spec.ports")
     yield from _service_ports(ports, kind)
     yield from _service_addresses(spec, kind)
+    yield from _service_families(spec)
     before = ((old or {}).get("spec") or {}).get("clusterIP")
     if before and kind == (old or {})["spec"].get("type") and spec.get("clusterIP") != before:
         yield invalid_cause("spec.clusterIPs[0]", spec.get("clusterIP"), "field is immutable")
+
+
+def _service_families(spec: Object) -> Iterator[Cause]:
+    policy, families = spec.get("ipFamilyPolicy"), spec.get("ipFamilies") or []
+    for index, family in enumerate(families):
+        field = f"spec.ipFamilies[{index}]"
+        if family not in FAMILIES:
+            yield unsupported_cause(field, family, FAMILIES)
+        elif family in families[:index]:
+            yield duplicate_cause(field, family)
+    if policy == "SingleStack" and len(set(families)) > 1:
+        why = (
+            "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are "
+            "specified"
+        )
+        yield invalid_cause("spec.ipFamilyPolicy", policy, why)
 
 
 def _service_ports(ports: list[Object], kind: str) -> Iterator[Cause]:
@@ -143,7 +163,7 @@ def _service_ports(ports: list[Object], kind: str) -> Iterator[Cause]:
         if len(ports) > 1 and not name:
             yield required_cause(f"{at}.name")
         if name and name in names:
-            yield Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', f"{at}.name")
+            yield duplicate_cause(f"{at}.name", name)
         names.add(name)
         if isinstance(target, str) and not PORT_NAME.fullmatch(target):
             yield invalid_cause(f"{at}.targetPort", target, "must be an IANA service name")

@@ -7,6 +7,7 @@ import random
 from collections.abc import Container, Iterator
 
 from kube_api_server.causes import invalid_cause
+from kube_api_server.controllers import service_families
 from kube_api_server.errors import Cause, invalid_error
 from kube_api_server.objects.admission import Admission
 from kube_api_server.objects.write_request import WriteRequest
@@ -26,6 +27,7 @@ class ServiceIPAllocator:
 
     def __init__(self, store: ObjectStore, admission: Admission, network: _Network) -> None:
         self._network = network
+        self._family = f"IPv{network.version}"
         self._addresses: dict[str, str] = {}
         self._ports: dict[int, str] = {}
         store.listen(_PREFIX, self._changed)
@@ -57,14 +59,16 @@ class ServiceIPAllocator:
             for field in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
                 spec.pop(field, None)
             return
-        spec.setdefault("ipFamilies", ["IPv6" if ":" in str(spec.get("clusterIP", "")) else "IPv4"])
-        spec.setdefault("ipFamilyPolicy", "SingleStack")
         if not spec.get("clusterIP"):
             previous = before.get("clusterIP") if before.get("type") != "ExternalName" else None
             spec["clusterIP"] = previous or self._free(key)
         elif spec["clusterIP"] != "None" and spec["clusterIP"] != before.get("clusterIP"):
             self._check(obj, key, spec["clusterIP"])
         spec["clusterIPs"] = [spec["clusterIP"], *(spec.get("clusterIPs") or [])[1:]]
+        service_families.complete_families(spec, before, self._family)
+        causes = list(service_families.foreign_families(spec, self._family))
+        if causes:
+            raise invalid_error("Service", "", obj["metadata"].get("name", ""), causes)
         self._allocate_ports(
             spec, before, key, with_node_ports=kind in ("NodePort", "LoadBalancer")
         )

@@ -205,6 +205,7 @@ BUILTIN_KINDS: tuple[ServedResource, ...] = (
         "Job",
         categories=("all",),
         status=True,
+        propagation="Orphan",
         columns=job_columns.JOB_COLUMNS,
         complete=jobs.complete_job,
         check=jobs.check_job,

@@ -27,7 +27,7 @@ from kube_api_server.http.patch_failures import patch_failures_answered
 from kube_api_server.http.requests import APPLY, RequestTarget
 from kube_api_server.identity.users import User
 from kube_api_server.objects.admission import check_location
-from kube_api_server.objects.deletion import BACKGROUND, Deletion
+from kube_api_server.objects.deletion import Deletion
 from kube_api_server.objects.verbs import Verbs
 from kube_api_server.objects.write_request import WriteOptions, WriteRequest
 from kube_api_server.storage.entries import StoredEntry
@@ -164,7 +164,7 @@ class Resources:
         call = WriteRequest(
             target.served, target.namespace, target.name, "", requests.options(request), user
         )
-        policy = _default_policy(target)
+        policy = target.served.propagation
         entry, gone = await self._deletion.delete(call, options, policy)
         if not gone or (resource.plural in _RETURNED_WHEN_DELETED and not resource.group):
             response = responses.encoded(form, form.encode(entry))
@@ -205,7 +205,7 @@ class Resources:
                 user,
             )
             try:
-                await self._deletion.delete(call, options, _default_policy(target))
+                await self._deletion.delete(call, options, target.served.propagation)
             except StatusError as error:
                 if error.reason != "NotFound":
                     raise
@@ -310,13 +310,6 @@ def _check_kind(body: Object, target: RequestTarget, *, required: bool = False) 
         f"({resource.api_version})"
     )
     raise errors.bad_request(message)
-
-
-def _default_policy(target: RequestTarget) -> str:
-    """Return the propagation of a DELETE without options. The Pods of a Job stay."""
-    resource = target.served.resource
-    is_job = (resource.group, resource.plural) == ("batch", "jobs")
-    return "Orphan" if is_job else BACKGROUND
 
 
 async def _delete_options(request: web.BaseRequest) -> Object:

@@ -85,6 +85,8 @@ class ServedResource:
     alias: Alias | None = None
     warning: str = ""
     """Warning to users of a deprecated version."""
+    propagation: str = "Background"
+    """Propagation to dependents of a deletion that names none."""
     selectable: tuple[str, ...] = ()
     """Fields supported by field selectors, in addition to name and namespace."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kube_api_server.builtin import device_fields
+from kube_api_server.causes import check_number
 from kube_api_server.errors import Cause
 from kube_base.types.objects import Object
 
@@ -19,6 +20,6 @@ def check_device_class(obj: Object, _: Object | None) -> Iterator[Cause]:
     spec = obj.get("spec") or {}
     yield from device_fields.check_selectors("spec.selectors", spec.get("selectors") or [])
     configurations = spec.get("config") or []
-    yield from device_fields.check_number("spec.config", configurations, device_fields.MAX_ITEMS)
+    yield from check_number("spec.config", configurations, device_fields.MAX_ITEMS)
     for index, configuration in enumerate(configurations):
         yield from device_fields.check_configuration(f"spec.config[{index}]", configuration)

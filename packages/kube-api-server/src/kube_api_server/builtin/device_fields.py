@@ -8,13 +8,19 @@ from typing import Any
 
 import msgspec
 
-from kube_api_server.causes import invalid_cause, required_cause, unsupported_cause
+from kube_api_server.causes import (
+    check_length,
+    check_number,
+    check_unique,
+    invalid_cause,
+    required_cause,
+    unsupported_cause,
+)
 from kube_api_server.errors import Cause
 from kube_api_server.objects.metadata import (
-    NAME_LABEL,
-    NAME_LABEL_RULE,
     SUBDOMAIN,
     SUBDOMAIN_RULE,
+    check_label,
 )
 
 MAX_ITEMS = 32
@@ -22,7 +28,6 @@ MAX_ITEMS = 32
 EFFECTS = ("NoExecute", "NoSchedule")
 """Effects of taints of devices."""
 _MAX_DRIVER = 63
-_MAX_SUBDOMAIN = 253
 _MAX_IDENTIFIER = 32
 _MAX_TEXT_BYTES = 10 * 1024
 """Maximum size of an expression, and of the parameters of a driver."""
@@ -36,43 +41,11 @@ _IDENTIFIER_RULE = (
 )
 
 
-def check_number(field: str, items: Sequence[Any], most: int) -> Iterator[Cause]:
-    """Yield the violation of a list with too many items."""
-    if len(items) > most:
-        message = f"Too many: {len(items)}: must have at most {most} items"
-        yield Cause("FieldValueTooMany", message, field)
-
-
-def check_length(field: str, size: int, most: int) -> Iterator[Cause]:
-    """Yield the violation of a text that is too long."""
-    if size > most:
-        yield Cause("FieldValueTooLong", f"Too long: may not be more than {most} bytes", field)
-
-
-def check_unique(field: str, key: str, items: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
-    """Yield the violations of items with the value of another one."""
-    values: set[str] = set()
-    for index, item in enumerate(items):
-        value = item.get(key) or ""
-        if value in values:
-            message = f'Duplicate value: "{value}"'
-            yield Cause("FieldValueDuplicate", message, f"{field}[{index}].{key}")
-        values.add(value)
-
-
-def check_name(field: str, name: str) -> Iterator[Cause]:
-    """Yield the violations of a name of a request, device or counter."""
-    if len(name) > 63:
-        yield invalid_cause(field, name, "must be no more than 63 characters")
-    if not NAME_LABEL.fullmatch(name):
-        yield invalid_cause(field, name, NAME_LABEL_RULE)
-
-
 def check_names(field: str, items: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
     """Yield the violations of names of items, which are unique."""
     for index, item in enumerate(items):
-        yield from check_name(f"{field}[{index}].name", item.get("name") or "")
-    yield from check_unique(field, "name", items)
+        yield from check_label(f"{field}[{index}].name", item.get("name") or "")
+    yield from check_unique(field, (item.get("name") or "" for item in items), "name")
 
 
 def check_driver(field: str, name: str) -> Iterator[Cause]:
@@ -130,15 +103,6 @@ def check_configuration(field: str, configuration: Mapping[str, Any]) -> Iterato
         yield required_cause(place)
     else:
         yield from check_length(place, len(msgspec.json.encode(parameters)), _MAX_TEXT_BYTES)
-
-
-def check_subdomain(field: str, name: str) -> Iterator[Cause]:
-    """Yield the violations of the name of a Node, class of devices, or part of a pool."""
-    if len(name) > _MAX_SUBDOMAIN:
-        why = f"must be no more than {_MAX_SUBDOMAIN} characters"
-        yield invalid_cause(field, name, why)
-    if not SUBDOMAIN.fullmatch(name):
-        yield invalid_cause(field, name, SUBDOMAIN_RULE)
 
 
 def check_effect(field: str, effect: str) -> Iterator[Cause]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from kube_api_server.causes import invalid_cause, required_cause
+from kube_api_server.causes import duplicate_cause, invalid_cause, required_cause
 from kube_api_server.errors import Cause
 from kube_api_server.objects.metadata import SUBDOMAIN
 from kube_base.types import ip_addresses
@@ -87,7 +87,7 @@ def _ports(obj: Object) -> Iterator[Cause]:
         if name and not _is_label(name):
             yield invalid_cause(field, name, "must be a DNS label")
         if name in names:
-            yield Cause("FieldValueDuplicate", f'Duplicate value: "{name}"', field)
+            yield duplicate_cause(field, name)
         names.add(name)
 
 

@@ -6,8 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kube_api_server.builtin.device_fields import check_number
-from kube_api_server.causes import invalid_cause, required_cause, unsupported_cause
+from kube_api_server.causes import (
+    check_number,
+    duplicate_cause,
+    invalid_cause,
+    required_cause,
+    unsupported_cause,
+)
 from kube_api_server.errors import Cause
 from kube_api_server.objects.metadata import check_label_name
 
@@ -86,7 +91,7 @@ def _exit_codes(field: str, codes: Mapping[str, Any], spec: Mapping[str, Any]) -
         if operator == "In" and value == 0:
             yield invalid_cause(place, value, "must not be 0 for the In operator")
         if value in values[:index]:
-            yield Cause("FieldValueDuplicate", f"Duplicate value: {value}", place)
+            yield duplicate_cause(place, value)
     if values != sorted(values):
         yield invalid_cause(f"{field}.values", values, "must be ordered")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kube_api_server.causes import forbidden_cause, invalid_cause, required_cause
+from kube_api_server.causes import duplicate_cause, forbidden_cause, invalid_cause, required_cause
 from kube_api_server.errors import Cause
 from kube_base.types.objects import Object
 from kube_base.types.quantities import quantity
@@ -23,8 +23,7 @@ def check_pod_spec(spec: Object, at: str) -> Iterator[Cause]:
             field = f"{at}.{kind}[{index}]"
             # The schema compares the containers of one list.
             if kind == "containers" and container.get("name") in initial:
-                message = f'Duplicate value: "{container["name"]}"'
-                yield Cause("FieldValueDuplicate", message, f"{field}.name")
+                yield duplicate_cause(f"{field}.name", container["name"])
             yield from _container(container, field, volumes)
 
 

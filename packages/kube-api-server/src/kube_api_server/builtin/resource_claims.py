@@ -10,15 +10,21 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kube_api_server.builtin import device_fields
-from kube_api_server.builtin.device_fields import MAX_ITEMS, check_number
+from kube_api_server.builtin.device_fields import MAX_ITEMS
 from kube_api_server.causes import (
+    check_number,
+    duplicate_cause,
     forbidden_cause,
     invalid_cause,
     required_cause,
     unsupported_cause,
 )
 from kube_api_server.errors import Cause
-from kube_api_server.objects.metadata import check_label_name, check_label_value
+from kube_api_server.objects.metadata import (
+    check_label_name,
+    check_label_value,
+    check_subdomain,
+)
 from kube_base.types.objects import Object
 
 ALL_DEVICES = 32
@@ -129,8 +135,7 @@ def _check_references(field: str, references: list[str], names: set[str]) -> Ite
         if reference not in names:
             yield invalid_cause(f"{field}[{number}]", reference, _REFERENCE_RULE)
         if reference in references[:number]:
-            message = f'Duplicate value: "{reference}"'
-            yield Cause("FieldValueDuplicate", message, f"{field}[{number}]")
+            yield duplicate_cause(f"{field}[{number}]", reference)
 
 
 def _request(field: str, request: Mapping[str, Any]) -> Iterator[Cause]:
@@ -152,7 +157,7 @@ def _device_request(field: str, request: Mapping[str, Any]) -> Iterator[Cause]:
     mode, count = request.get("allocationMode"), request.get("count", 0)
     name = request.get("deviceClassName") or ""
     if name:
-        yield from device_fields.check_subdomain(f"{field}.deviceClassName", name)
+        yield from check_subdomain(f"{field}.deviceClassName", name)
     else:
         yield required_cause(f"{field}.deviceClassName")
     yield from device_fields.check_selectors(f"{field}.selectors", request.get("selectors") or [])

@@ -8,8 +8,9 @@ from typing import Any
 
 from kube_api_server.builtin import device_fields
 from kube_api_server.builtin.node_selectors import check_node_selector
-from kube_api_server.causes import invalid_cause, required_cause
+from kube_api_server.causes import check_length, check_number, invalid_cause, required_cause
 from kube_api_server.errors import Cause
+from kube_api_server.objects.metadata import check_subdomain
 from kube_base.types.objects import Object
 
 _MAX_DEVICES = 128
@@ -56,7 +57,7 @@ def check_slice(obj: Object, old: Object | None) -> Iterator[Cause]:
         yield from _unchanged(spec, old.get("spec") or {})
     yield from _nodes("spec", spec)
     devices = spec.get("devices") or []
-    yield from device_fields.check_number("spec.devices", devices, _MAX_DEVICES)
+    yield from check_number("spec.devices", devices, _MAX_DEVICES)
     yield from device_fields.check_names("spec.devices", devices)
     for index, device in enumerate(devices):
         yield from _device(f"spec.devices[{index}]", device)
@@ -76,9 +77,9 @@ def _pool(field: str, pool: Mapping[str, Any]) -> Iterator[Cause]:
     if not name:
         yield required_cause(f"{field}.name")
     else:
-        yield from device_fields.check_length(f"{field}.name", len(name.encode()), _MAX_POOL_NAME)
+        yield from check_length(f"{field}.name", len(name.encode()), _MAX_POOL_NAME)
         for part in name.split("/"):
-            yield from device_fields.check_subdomain(f"{field}.name", part)
+            yield from check_subdomain(f"{field}.name", part)
     if (count := pool.get("resourceSliceCount") or 0) <= 0:
         yield invalid_cause(f"{field}.resourceSliceCount", count, "must be greater than zero")
     if (generation := pool.get("generation") or 0) < 0:
@@ -92,7 +93,7 @@ def _nodes(field: str, spec: Mapping[str, Any]) -> Iterator[Cause]:
         why = "must be either unset or set to a non-empty string"
         yield invalid_cause(f"{field}.nodeName", name, why)
     elif name is not None:
-        yield from device_fields.check_subdomain(f"{field}.nodeName", name)
+        yield from check_subdomain(f"{field}.nodeName", name)
     if selector is not None:
         yield from check_node_selector(f"{field}.nodeSelector", selector)
         if len(terms := selector.get("nodeSelectorTerms") or []) != 1:
@@ -125,13 +126,13 @@ def _device(field: str, device: Mapping[str, Any]) -> Iterator[Cause]:
 def _attribute(field: str, attribute: Mapping[str, Any]) -> Iterator[Cause]:
     text, version = attribute.get("string"), attribute.get("version")
     if text is not None:
-        yield from device_fields.check_length(f"{field}.string", len(text.encode()), _MAX_VALUE)
+        yield from check_length(f"{field}.string", len(text.encode()), _MAX_VALUE)
     if version is not None:
         place = f"{field}.version"
         if not _VERSION.fullmatch(version):
             why = "must be a string compatible with semver.org spec 2.0.0"
             yield invalid_cause(place, version, why)
-        yield from device_fields.check_length(place, len(version.encode()), _MAX_VALUE)
+        yield from check_length(place, len(version.encode()), _MAX_VALUE)
     values = [key for key in _KINDS_OF_VALUES if attribute.get(key) is not None]
     if not values:
         yield required_cause(field, "exactly one value must be specified")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from cryptography import x509
 
 from kube_api_server.builtin.trust_bundles import check_signer_name
-from kube_api_server.causes import invalid_cause, required_cause, unsupported_cause
+from kube_api_server.causes import duplicate_cause, invalid_cause, required_cause, unsupported_cause
 from kube_api_server.errors import Cause
 from kube_api_server.formatting import quote_go
 from kube_base.types.objects import Object
@@ -59,8 +59,7 @@ def _check_spec(spec: Object) -> Iterator[Cause]:
             yield unsupported_cause(f"spec.usages[{index}]", usage, _USAGES)
     for index, usage in enumerate(usages):
         if usage in usages[:index]:
-            message = f"Duplicate value: {quote_go(usage)}"
-            yield Cause("FieldValueDuplicate", message, f"spec.usages[{index}]")
+            yield duplicate_cause(f"spec.usages[{index}]", usage)
     signer, seconds = spec.get("signerName") or "", spec.get("expirationSeconds")
     if signer == _LEGACY_SIGNER:
         why = "the legacy signerName is not allowed via this API version"

@@ -11,6 +11,7 @@ from cryptography import x509
 from kube_api_server.causes import invalid_cause
 from kube_api_server.errors import Cause
 from kube_api_server.objects.metadata import (
+    MAX_SUBDOMAIN_LENGTH,
     NAME_LABEL,
     NAME_LABEL_RULE,
     SUBDOMAIN,
@@ -19,7 +20,6 @@ from kube_api_server.objects.metadata import (
 from kube_base.types.objects import Object
 
 MAX_TRUST_BUNDLE_BYTES = 1024 * 1024
-MAX_SUBDOMAIN_LENGTH = 253
 _TRUST_BUNDLE = "spec.trustBundle"
 _OMITTED = "<value omitted>"
 _BEGIN = re.compile(r"-----BEGIN ([^-]*)-----[ \t\r]*\Z")

@@ -22,7 +22,7 @@ from kube_base.types import ip_addresses
 from kube_base.types.objects import Object
 
 KEY = re.compile(r"[-._a-zA-Z0-9]+")
-FAMILIES = ("IPv4", "IPv6")
+IP_FAMILIES = ("IPv4", "IPv6")
 """IP families of Services."""
 PORT_NAME = re.compile(r"(?=.{1,15}\Z)(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 MAX_DATA_BYTES = 1024 * 1024
@@ -143,8 +143,8 @@ def _service_families(spec: Object) -> Iterator[Cause]:
     policy, families = spec.get("ipFamilyPolicy"), spec.get("ipFamilies") or []
     for index, family in enumerate(families):
         field = f"spec.ipFamilies[{index}]"
-        if family not in FAMILIES:
-            yield unsupported_cause(field, family, FAMILIES)
+        if family not in IP_FAMILIES:
+            yield unsupported_cause(field, family, IP_FAMILIES)
         elif family in families[:index]:
             yield duplicate_cause(field, family)
     if policy == "SingleStack" and len(set(families)) > 1:

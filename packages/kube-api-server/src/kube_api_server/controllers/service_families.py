@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kube_api_server.builtin.validation import FAMILIES
+from kube_api_server.builtin.validation import IP_FAMILIES
 from kube_api_server.causes import invalid_cause
 from kube_api_server.errors import Cause
 from kube_base.types.objects import Object
@@ -26,7 +26,7 @@ def complete_families(spec: Object, before: Object, family: str) -> None:
     elif not policy:
         policy = "RequireDualStack" if _is_free(spec) else "SingleStack"
     if _is_free(spec) and policy != "SingleStack" and len(families) == 1:
-        families = [*families, *(other for other in FAMILIES if other not in families)]
+        families = [*families, *(other for other in IP_FAMILIES if other not in families)]
     spec["ipFamilyPolicy"], spec["ipFamilies"] = policy, families
 
 
@@ -39,7 +39,7 @@ def foreign_families(spec: Object, family: str) -> Iterator[Cause]:
         why = "this cluster is not configured for dual-stack services"
         yield invalid_cause("spec.ipFamilyPolicy", policy, why)
     for index, name in enumerate(families):
-        if name in FAMILIES and name != family and name not in families[:index]:
+        if name in IP_FAMILIES and name != family and name not in families[:index]:
             why = "not configured on this cluster"
             yield invalid_cause(f"spec.ipFamilies[{index}]", name, why)
 

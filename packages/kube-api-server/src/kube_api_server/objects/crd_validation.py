@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kube_api_server.causes import invalid_cause, required_cause
+from kube_api_server.causes import duplicate_cause, invalid_cause, required_cause
 from kube_api_server.errors import Cause
 from kube_api_server.objects import jsonpath
 from kube_api_server.objects.metadata import LABEL_1035_RULE, is_label_1035
@@ -34,7 +34,7 @@ def check_crd(definition: Object, old: Object | None) -> Iterator[Cause]:
     for index, version in enumerate(versions):
         field = f"spec.versions[{index}]"
         if version.get("name") in numbers[:index]:
-            yield Cause("FieldValueDuplicate", f'Duplicate value: "{version["name"]}"', field)
+            yield duplicate_cause(field, version["name"])
         if not is_label_1035(version.get("name", "")):
             yield invalid_cause(f"{field}.name", version.get("name"), LABEL_1035_RULE)
         schema = _schema(version)

@@ -28,6 +28,7 @@ SUBDOMAIN_RULE = (
     "'.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used "
     f"for validation is '{_SUBDOMAIN}')"
 )
+MAX_SUBDOMAIN_LENGTH = 253
 NAME_LABEL = re.compile(_LABEL)
 NAME_LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and "
@@ -196,6 +197,23 @@ def _name(served: ServedResource, metadata: Object) -> Iterator[Cause]:
 def is_label_1035(name: str) -> bool:
     """Return whether a name is a DNS label that starts with a letter."""
     return len(name) <= 63 and _LABEL_1035_PATTERN.fullmatch(name) is not None
+
+
+def check_label(field: str, name: str) -> Iterator[Cause]:
+    """Yield the violations of a name that must be a DNS label."""
+    if len(name) > 63:
+        yield invalid_cause(field, name, "must be no more than 63 characters")
+    if not NAME_LABEL.fullmatch(name):
+        yield invalid_cause(field, name, NAME_LABEL_RULE)
+
+
+def check_subdomain(field: str, name: str) -> Iterator[Cause]:
+    """Yield the violations of a name that must be a DNS subdomain."""
+    if len(name) > MAX_SUBDOMAIN_LENGTH:
+        why = f"must be no more than {MAX_SUBDOMAIN_LENGTH} characters"
+        yield invalid_cause(field, name, why)
+    if not SUBDOMAIN.fullmatch(name):
+        yield invalid_cause(field, name, SUBDOMAIN_RULE)
 
 
 def _added_finalizers(metadata: Object, old: Object) -> Iterator[Cause]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kube_api_server.causes import forbidden_cause, invalid_cause, required_cause
+from kube_api_server.causes import duplicate_cause, forbidden_cause, invalid_cause, required_cause
 from kube_api_server.errors import Cause
 from kube_api_server.structural import cel, list_keys
 from kube_api_server.structural.schema_node import SchemaNode
@@ -57,7 +57,7 @@ def _cause(reason: str, kind: str, detail: str, field: str) -> Cause:
         case "FieldValueRequired":
             return required_cause(field, detail)
         case "FieldValueDuplicate":
-            return Cause(reason, f'Duplicate value: "{kind}"', field)
+            return duplicate_cause(field, kind)
     return invalid_cause(field, kind, detail)
 
 

@@ -9,7 +9,7 @@ import msgspec
 from kube_api_server.structural.schema_node import SchemaNode
 
 
-def key_of(node: SchemaNode, item: Any) -> Any:
+def item_key(node: SchemaNode, item: Any) -> Any:
     """Return the value that identifies an item in its list; None if the item has no keys."""
     if node.list_type == "set":
         return item
@@ -29,10 +29,12 @@ class FormerItems:
     def __init__(self, node: SchemaNode, old: Any, absent: object) -> None:
         self._node, self._absent = node, absent
         associative = node.list_type == "map" and isinstance(old, list)
-        self._items = {encode_key(key_of(node, item)): item for item in old} if associative else {}
+        self._items = (
+            {encode_key(item_key(node, item)): item for item in old} if associative else {}
+        )
 
     def counterpart(self, item: Any) -> Any:
         """Return the former state of an item; `absent` if there is none."""
         if not self._items:
             return self._absent
-        return self._items.get(encode_key(key_of(self._node, item)), self._absent)
+        return self._items.get(encode_key(item_key(self._node, item)), self._absent)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kube_api_server.causes import duplicate_cause
 from kube_api_server.errors import Cause
-from kube_api_server.formatting import format_value
 from kube_api_server.structural import list_keys
 from kube_api_server.structural.schema_node import SchemaNode
 
@@ -40,7 +40,7 @@ def _check(node: SchemaNode, value: list[Any], path: str, causes: list[Cause]) -
     for index, item in enumerate(value):
         if node.list_type == "map" and not isinstance(item, dict):
             continue
-        identity = list_keys.key_of(node, item)
+        identity = list_keys.item_key(node, item)
         encoded = list_keys.encode_key(identity)
         counts[encoded] = counts.get(encoded, 0) + 1
         if counts[encoded] == 2:
@@ -52,4 +52,4 @@ def _duplicate(node: SchemaNode, identity: Any, field: str) -> Cause:
     if node.omitted and node.list_type == "map" and len(node.list_keys) == 1:
         (key,) = node.list_keys
         identity, field = identity.get(key), f"{field}.{key}"
-    return Cause("FieldValueDuplicate", f"Duplicate value: {format_value(identity)}", field)
+    return duplicate_cause(field, identity)

@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from fakes.process import ApiServer, Etcd
 from kube_api_server.storage.etcd.address import parse_etcd_address
 from kube_api_server.storage.etcd.client import EtcdClient
+from kube_api_server.storage.names import DEFAULT_NAMES
 
 TOKEN = "bench"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -179,7 +180,7 @@ async def fan_out(session: Session, watchers: int, writes: int) -> tuple[float, 
 async def etcd_alone(address: str, seconds: float = 4.0) -> tuple[float, float]:
     """Return etcd's creates and reads per second, 64 at a time."""
     rates = []
-    async with EtcdClient(parse_etcd_address(f"etcd://{address}/bench")) as client:
+    async with EtcdClient(parse_etcd_address(f"etcd://{address}/bench", DEFAULT_NAMES)) as client:
 
         async def create(number: int) -> None:
             await client.put(f"/bench/{os.getpid()}/{number}".encode(), b"x" * 400, 0)

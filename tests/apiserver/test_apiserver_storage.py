@@ -230,16 +230,16 @@ async def test_secrets_are_encrypted_and_keys_rotate(at: str, opened: Open, tmp_
 def test_invalid_key_file_names_line(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "keys").write_text(text)
     with pytest.raises(EncryptionError, match=words):
-        encryption.load_keys(tmp_path / "keys")
+        encryption.load_keys(tmp_path / "keys", DEFAULT_NAMES)
 
 
 def test_encrypted_value_cannot_be_moved_to_another_key() -> None:
-    cipher = encryption.AESGCMTransformer({"k": b"1" * 32})
+    cipher = encryption.AESGCMTransformer({"k": b"1" * 32}, DEFAULT_NAMES)
     sealed = cipher.encrypt("/core/secrets/a/x", b"{}")
     with pytest.raises(EncryptionError):
         cipher.decrypt("/core/secrets/a/y", sealed)
     with pytest.raises(EncryptionError, match="no key file"):
-        encryption.IdentityTransformer().decrypt("/core/secrets/a/x", sealed)
+        encryption.IdentityTransformer(DEFAULT_NAMES).decrypt("/core/secrets/a/x", sealed)
 
 
 async def test_second_open_of_a_database_fails(tmp_path: Path) -> None:
@@ -281,11 +281,11 @@ async def test_compaction_keeps_current_objects(tmp_path: Path) -> None:
 )
 def test_invalid_address_is_rejected_with_reason(text: str, words: str) -> None:
     with pytest.raises(StorageAddressError, match=words):
-        address.parse_etcd_address(text)
+        address.parse_etcd_address(text, DEFAULT_NAMES)
 
 
 def test_etcd_address_has_defaults() -> None:
-    parsed = address.parse_etcd_address("etcd://one,two:1234")
+    parsed = address.parse_etcd_address("etcd://one,two:1234", DEFAULT_NAMES)
     assert (parsed.endpoints, parsed.prefix) == (("one:2379", "two:1234"), "/kube-api-server")
 
 

@@ -17,6 +17,8 @@ from kube_api_server.errors import StatusError
 from kube_api_server.objects.admission import Admission
 from kube_api_server.objects.served_resource import ServedResource
 from kube_api_server.objects.write_request import WriteOptions, WriteRequest
+from kube_api_server.storage.encryption import IdentityTransformer
+from kube_api_server.storage.names import DEFAULT_NAMES
 from kube_api_server.storage.sqlite.log import Log
 from kube_api_server.storage.sqlite.store import SqliteStore
 from kube_api_server.structural.compiled import compile_schema
@@ -43,7 +45,9 @@ async def judged(
 
 @pytest.fixture
 async def admission(tmp_path: Path) -> Admission:
-    return Admission(REGISTRY, SqliteStore(Log(tmp_path / "db")))
+    return Admission(
+        REGISTRY, SqliteStore(Log(tmp_path / "db"), IdentityTransformer(DEFAULT_NAMES))
+    )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

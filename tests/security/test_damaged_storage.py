@@ -19,6 +19,7 @@ from gatehouse.apiserver_extension.extension import STORAGE_NAMES
 from gatehouse.standalone.node import node
 from kube_api_server.storage import factory
 from kube_api_server.storage.entries import DamagedStorageError, UnavailableError
+from kube_api_server.storage.names import Storage
 from kube_base.runtime.private_files import LockedError
 
 PREFIX = "/core/configmaps/default/"
@@ -143,8 +144,9 @@ def test_second_server_on_a_storage_is_rejected_and_the_first_goes_on(tmp_path: 
 
 
 async def test_restore_into_a_storage_in_use_is_rejected(tmp_path: Path) -> None:
-    store = await factory.open_store(str(tmp_path / "db"))
-    with pytest.raises(UnavailableError, match="in use"), factory.directory_lock(tmp_path / "db"):
+    storage = Storage(str(tmp_path / "db"), STORAGE_NAMES)
+    store = await factory.open_store(storage.address, names=storage.names)
+    with pytest.raises(UnavailableError, match="in use"), factory.directory_lock(storage):
         pass
     await store.close()
 

@@ -6,6 +6,7 @@ import re
 
 from kube_api_server.storage.entries import StorageAddressError
 from kube_api_server.storage.etcd.address import parse_etcd_address
+from kube_api_server.storage.names import DEFAULT_NAMES
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -27,5 +28,5 @@ def is_etcd(address: str) -> bool:
 def check_storage(address: str) -> str:
     """Return a valid address. Raises StorageAddressError."""
     if is_etcd(address):
-        parse_etcd_address(address)
+        parse_etcd_address(address, DEFAULT_NAMES)
     return address

@@ -17,7 +17,7 @@ import msgspec
 
 from kube_api_server.storage.address import is_etcd
 from kube_api_server.storage.factory import directory_lock
-from kube_api_server.storage.names import DEFAULT_NAMES, StorageNames
+from kube_api_server.storage.names import DEFAULT_NAMES, Storage, StorageNames
 from kube_api_server.storage.sqlite.log import Log, Row
 from kube_base.runtime import private_files
 
@@ -47,19 +47,19 @@ async def read_backup(
 
     Raises StorageAddressError, UnavailableError, TransferError.
     """
+    storage = Storage(address, names)
     if is_etcd(address):
         from kube_api_server.storage.etcd import backup
 
-        revision, items = await backup.read_etcd(address, names)
+        revision, items = await backup.read_etcd(storage)
         return revision, [BackupRecord(*item) for item in items]
-    path = Path(address) / names.database
-    if not path.exists():
-        raise TransferError(f"{path}: database not found")
-    return await asyncio.to_thread(_read_sqlite, path, names)
+    if not storage.database.exists():
+        raise TransferError(f"{storage.database}: database not found")
+    return await asyncio.to_thread(_read_sqlite, storage)
 
 
-def _read_sqlite(path: Path, names: StorageNames) -> tuple[int, list[BackupRecord]]:
-    log = Log(path, names.restore_command)
+def _read_sqlite(storage: Storage) -> tuple[int, list[BackupRecord]]:
+    log = Log(storage.database, storage.names.restore_command)
     try:
         rows = log.newest()
         revision = max([log.facts()[0], *(row.revision for row in rows)])
@@ -75,26 +75,25 @@ async def restore_objects(
     names: StorageNames = DEFAULT_NAMES,
 ) -> int:
     """Write objects into an empty storage. Return their number. Raises TransferError."""
+    storage = Storage(address, names)
     if is_etcd(address):
         from kube_api_server.storage.etcd import backup
 
         entries = [(record.key, record.value) for record in records]
         if not await backup.restore_etcd(
-            address, names, revision + REVISION_GAP, entries, MAX_CONCURRENT_WRITES
+            storage, revision + REVISION_GAP, entries, MAX_CONCURRENT_WRITES
         ):
             raise TransferError(f"{address} is not empty")
         return len(entries)
-    return await asyncio.to_thread(_write_sqlite, Path(address), names, revision, list(records))
+    return await asyncio.to_thread(_write_sqlite, storage, revision, list(records))
 
 
-def _write_sqlite(
-    directory: Path, names: StorageNames, revision: int, records: list[BackupRecord]
-) -> int:
-    with directory_lock(directory, names):
-        log = Log(directory / names.database, names.restore_command)
+def _write_sqlite(storage: Storage, revision: int, records: list[BackupRecord]) -> int:
+    with directory_lock(storage):
+        log = Log(storage.database, storage.names.restore_command)
         try:
             if log.newest():
-                raise TransferError(f"{directory} is not empty")
+                raise TransferError(f"{storage.address} is not empty")
             failures: list[Exception] = []
             log.on_commit = lambda _, error: failures.append(error) if error else None
             for record in sorted(records, key=lambda record: record.revision):
@@ -104,7 +103,7 @@ def _write_sqlite(
         finally:
             log.close()
         if failures:
-            raise TransferError(f"{directory}: {failures[0]}")
+            raise TransferError(f"{storage.address}: {failures[0]}")
     return len(records)
 
 

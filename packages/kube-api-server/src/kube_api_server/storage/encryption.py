@@ -16,7 +16,7 @@ from pathlib import Path
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from kube_api_server.storage.names import DEFAULT_NAMES, StorageNames
+from kube_api_server.storage.names import Storage, StorageNames
 
 NONCE = 12
 
@@ -31,7 +31,7 @@ class EncryptionError(Exception):
 class IdentityTransformer:
     """Stores values without encryption. Cannot read encrypted values."""
 
-    def __init__(self, names: StorageNames = DEFAULT_NAMES) -> None:
+    def __init__(self, names: StorageNames) -> None:
         self._mark = names.encryption_mark.encode()
 
     def encrypt(self, key: str, data: bytes) -> bytes:  # noqa: ARG002
@@ -52,7 +52,7 @@ class IdentityTransformer:
 class AESGCMTransformer(IdentityTransformer):
     """Encrypts values of sensitive resources."""
 
-    def __init__(self, keys: dict[str, bytes], names: StorageNames = DEFAULT_NAMES) -> None:
+    def __init__(self, keys: dict[str, bytes], names: StorageNames) -> None:
         super().__init__(names)
         self._first = next(iter(keys))
         self._ciphers = {name: AESGCM(key) for name, key in keys.items()}
@@ -87,7 +87,14 @@ class AESGCMTransformer(IdentityTransformer):
         )
 
 
-def load_keys(path: Path, names: StorageNames = DEFAULT_NAMES) -> AESGCMTransformer:
+def open_cipher(storage: Storage) -> IdentityTransformer:
+    """Return the transformer of a storage. Raises EncryptionError for an invalid key file."""
+    if storage.keys is None:
+        return IdentityTransformer(storage.names)
+    return load_keys(storage.keys, storage.names)
+
+
+def load_keys(path: Path, names: StorageNames) -> AESGCMTransformer:
     """Load a key file. Raises EncryptionError."""
     keys: dict[str, bytes] = {}
     try:

@@ -13,7 +13,7 @@ from kube_api_server.storage import encryption
 from kube_api_server.storage.address import is_etcd
 from kube_api_server.storage.encryption import IdentityTransformer
 from kube_api_server.storage.entries import MismatchError, UnavailableError
-from kube_api_server.storage.names import DEFAULT_NAMES, StorageNames
+from kube_api_server.storage.names import DEFAULT_NAMES, Storage, StorageNames
 from kube_api_server.storage.sqlite.log import Log, files
 from kube_api_server.storage.sqlite.store import SqliteStore
 from kube_api_server.storage.store import ObjectStore
@@ -29,28 +29,24 @@ async def open_store(
 
     Raises StorageAddressError, EncryptionError, UnavailableError, OSError.
     """
-    cipher: IdentityTransformer = (
-        encryption.load_keys(keys, names) if keys is not None else IdentityTransformer(names)
-    )
+    storage = Storage(address, names, keys)
+    cipher = encryption.open_cipher(storage)
     if is_etcd(address):
         # Imported here, so that only users of etcd load gRPC.
         from kube_api_server.storage.etcd.store import EtcdStore
 
-        return await EtcdStore.open(address, cipher, names)
-    return _open_directory(Path(address), cipher, names)
+        return await EtcdStore.open(storage, cipher)
+    return _open_directory(storage, cipher)
 
 
-def _open_directory(
-    directory: Path, cipher: IdentityTransformer, names: StorageNames
-) -> ObjectStore:
-    database = directory / names.database
+def _open_directory(storage: Storage, cipher: IdentityTransformer) -> ObjectStore:
     # Two processes would assign the same revisions to different changes.
     with contextlib.ExitStack() as opened:
-        opened.enter_context(directory_lock(directory, names))
-        exposed = [path for path in files(database) if private_files.restrict_file(path)]
+        opened.enter_context(directory_lock(storage))
+        exposed = [path for path in files(storage.database) if private_files.restrict_file(path)]
         if exposed:
             log.warning("database was readable by other users", path=str(exposed[0]))
-        log_file = Log(database, names.restore_command)
+        log_file = Log(storage.database, storage.names.restore_command)
         opened.callback(log_file.close)
         store = SqliteStore(log_file, cipher)
         store.on_close = opened.pop_all().close
@@ -58,14 +54,14 @@ def _open_directory(
 
 
 @contextlib.contextmanager
-def directory_lock(directory: Path, names: StorageNames = DEFAULT_NAMES) -> Iterator[None]:
-    """Create or restrict a directory, and lock it.
+def directory_lock(storage: Storage) -> Iterator[None]:
+    """Create or restrict the directory of a storage, and lock it.
 
     Raises UnavailableError if another process has locked it, or OSError.
     """
-    private_files.make_private_dir(directory, marker=names.database)
+    private_files.make_private_dir(storage.directory, marker=storage.names.database)
     try:
-        with private_files.locked(directory / "lock"):
+        with private_files.locked(storage.directory / "lock"):
             yield
     except private_files.LockedError as error:
         raise UnavailableError(str(error)) from error

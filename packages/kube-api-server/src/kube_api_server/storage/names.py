@@ -1,6 +1,8 @@
-"""Names in what a storage contains, which belong to the program that runs the server."""
+"""A storage, and the names in what it contains, which belong to the program of the server."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import msgspec
 
@@ -25,3 +27,23 @@ class StorageNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 DEFAULT_NAMES = StorageNames()
+
+
+class Storage(msgspec.Struct, frozen=True):
+    """A storage. Only functions that other programs call have default names."""
+
+    address: str
+    """A directory, or the address of an etcd."""
+    names: StorageNames
+    keys: Path | None = None
+    """File with the keys of encrypted values; None for none."""
+
+    @property
+    def directory(self) -> Path:
+        """Directory of a storage that is no etcd."""
+        return Path(self.address)
+
+    @property
+    def database(self) -> Path:
+        """File of the SQLite database in the directory."""
+        return self.directory / self.names.database

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from kube_api_server.storage.entries import StorageAddressError
-from kube_api_server.storage.names import DEFAULT_NAMES, StorageNames
+from kube_api_server.storage.names import StorageNames
 
 PORT = 2379
 
@@ -34,7 +34,7 @@ class EtcdAddress(msgspec.Struct, frozen=True):
         return self.ca is not None or self.cert is not None
 
 
-def parse_etcd_address(text: str, names: StorageNames = DEFAULT_NAMES) -> EtcdAddress:
+def parse_etcd_address(text: str, names: StorageNames) -> EtcdAddress:
     """Parse an address. Raises StorageAddressError."""
     parts = urlsplit(text)
     if parts.scheme != "etcd" or not parts.netloc:

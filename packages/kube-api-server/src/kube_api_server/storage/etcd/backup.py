@@ -7,12 +7,12 @@ import asyncio
 from kube_api_server.storage.etcd import address as addresses
 from kube_api_server.storage.etcd.client import EtcdClient
 from kube_api_server.storage.etcd.store import OBJECTS, OFFSET, PROGRESS_KEY
-from kube_api_server.storage.names import StorageNames
+from kube_api_server.storage.names import Storage
 
 
-async def read_etcd(text: str, names: StorageNames) -> tuple[int, list[tuple[str, int, bytes]]]:
+async def read_etcd(storage: Storage) -> tuple[int, list[tuple[str, int, bytes]]]:
     """Return the revision, and key, revision and value of every object."""
-    address = addresses.parse_etcd_address(text, names)
+    address = addresses.parse_etcd_address(storage.address, storage.names)
     root = address.prefix.encode()
     async with EtcdClient(address) as client:
         _, pairs = await client.list_all(root + OFFSET)
@@ -28,14 +28,13 @@ async def read_etcd(text: str, names: StorageNames) -> tuple[int, list[tuple[str
 
 
 async def restore_etcd(
-    text: str,
-    names: StorageNames,
+    storage: Storage,
     offset: int,
     objects: list[tuple[str, bytes]],
     max_concurrent: int,
 ) -> bool:
     """Write objects with revisions above `offset`. Return False if the prefix is not empty."""
-    address = addresses.parse_etcd_address(text, names)
+    address = addresses.parse_etcd_address(storage.address, storage.names)
     root = address.prefix.encode()
     async with EtcdClient(address) as client:
         if (await client.list_all(root + OBJECTS))[1]:

@@ -28,7 +28,7 @@ from kube_api_server.storage.entries import (
 )
 from kube_api_server.storage.etcd import address as addresses
 from kube_api_server.storage.etcd.client import EtcdClient, EtcdCompactedError, KeyChange
-from kube_api_server.storage.names import DEFAULT_NAMES, StorageNames
+from kube_api_server.storage.names import Storage
 from kube_api_server.storage.store import HISTORY, ObjectStore
 from kube_base.runtime.time_limits import scaled
 from kube_base.types.objects import Object
@@ -67,11 +67,9 @@ class EtcdStore(ObjectStore):
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @classmethod
-    async def open(
-        cls, text: str, cipher: IdentityTransformer, names: StorageNames = DEFAULT_NAMES
-    ) -> Self:
+    async def open(cls, storage: Storage, cipher: IdentityTransformer) -> Self:
         """Connect and load all objects. Raises ValueError, UnavailableError."""
-        address = addresses.parse_etcd_address(text, names)
+        address = addresses.parse_etcd_address(storage.address, storage.names)
         store = cls(EtcdClient(address), address.prefix, cipher)
         try:
             await store._start()

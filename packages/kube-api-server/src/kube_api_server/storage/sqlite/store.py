@@ -43,12 +43,12 @@ Pending = tuple[StoreEvent, "asyncio.Future[None]"]
 class SqliteStore(ObjectStore):
     """Store over a :class:`Log`."""
 
-    def __init__(self, storage: Log, cipher: IdentityTransformer | None = None) -> None:
+    def __init__(self, storage: Log, cipher: IdentityTransformer) -> None:
         """Load the log. Raises UnavailableError, EncryptionError."""
         super().__init__()
         self.on_close: Callable[[], object] = storage.close
         """Called when the store is closed."""
-        self._log, self._cipher = storage, cipher or IdentityTransformer()
+        self._log, self._cipher = storage, cipher
         self.revision, self._compacted = storage.facts()
         self._assigned = self.revision
         self._latest: dict[str, StoreEvent] = {}

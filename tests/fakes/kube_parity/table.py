@@ -94,6 +94,7 @@ def parity_requests() -> tuple[ParityRequest, ...]:
         *_sequence("ownership"),
         *_sequence("nulls"),
         *_sequence("families"),
+        *_sequence("selectors"),
     )
     names = [request.name for request in requests]
     assert len(names) == len(set(names)), [name for name in names if names.count(name) > 1]

@@ -17,7 +17,13 @@ from aiohttp.http_parser import RawRequestMessage
 from kube_api_server.admission_policies.enforcement import Policies
 from kube_api_server.admission_policies.type_checking import register_type_checks
 from kube_api_server.builtin.kinds import BUILTIN_KINDS
-from kube_api_server.controllers import bootstrap, custom_resources, initial_phase, rbac
+from kube_api_server.controllers import (
+    bootstrap,
+    custom_resources,
+    device_access,
+    initial_phase,
+    rbac,
+)
 from kube_api_server.controllers.context import ControllerContext
 from kube_api_server.controllers.disruption_budgets import DisruptionBudgetController
 from kube_api_server.controllers.endpoint_slices import EndpointSliceController
@@ -107,6 +113,7 @@ class ApiServer:
         initial_phase.begin(admission)
         admission.policy = Policies(store, registry).validate
         register_type_checks(registry, admission)
+        device_access.register_access_checks(store, admission)
         ServiceIPAllocator(store, admission, ipaddress.ip_network(options.service_cidr))
         self._quotas = ResourceQuotas(store, admission)
         verbs, deletion = Verbs(store, admission), Deletion(store, admission)

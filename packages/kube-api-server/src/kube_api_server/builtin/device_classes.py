@@ -15,10 +15,12 @@ def complete_device_class(obj: Object) -> None:
     (obj.get("spec") or {}).pop("extendedResourceName", None)
 
 
-def check_device_class(obj: Object, _: Object | None) -> Iterator[Cause]:
-    """Yield the violations of a DeviceClass."""
-    spec = obj.get("spec") or {}
-    yield from device_fields.check_selectors("spec.selectors", spec.get("selectors") or [])
+def check_device_class(obj: Object, old: Object | None) -> Iterator[Cause]:
+    """Yield the violations of a DeviceClass. Selectors of an earlier version may be invalid."""
+    spec, before = obj.get("spec") or {}, (old or {}).get("spec") or {}
+    selectors = spec.get("selectors") or []
+    if selectors != before.get("selectors"):
+        yield from device_fields.check_selectors("spec.selectors", selectors)
     configurations = spec.get("config") or []
     yield from check_number("spec.config", configurations, device_fields.MAX_ITEMS)
     for index, configuration in enumerate(configurations):

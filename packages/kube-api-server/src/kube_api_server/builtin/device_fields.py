@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from kube_api_server.builtin.device_selectors import compile_selector
 from kube_api_server.causes import (
     check_length,
     check_number,
@@ -80,15 +81,21 @@ def _identifier(field: str, name: str) -> Iterator[Cause]:
 
 
 def check_selectors(field: str, selectors: Sequence[Mapping[str, Any]]) -> Iterator[Cause]:
-    """Yield the violations of selectors of devices, without compiling their expressions."""
+    """Yield the violations of selectors of devices."""
     yield from check_number(field, selectors, MAX_ITEMS)
     for index, selector in enumerate(selectors):
         place = f"{field}[{index}].cel"
         if (cel := selector.get("cel")) is None:
             yield required_cause(place)
         else:
-            size = len((cel.get("expression") or "").encode())
-            yield from check_length(f"{place}.expression", size, _MAX_TEXT_BYTES)
+            yield from _expression(f"{place}.expression", cel.get("expression") or "")
+
+
+def _expression(field: str, text: str) -> Iterator[Cause]:
+    if (size := len(text.encode())) > _MAX_TEXT_BYTES:
+        yield from check_length(field, size, _MAX_TEXT_BYTES)
+    elif why := compile_selector(text):
+        yield invalid_cause(field, text, why)
 
 
 def check_configuration(field: str, configuration: Mapping[str, Any]) -> Iterator[Cause]:

@@ -1,7 +1,6 @@
 """Defaults and validation of ResourceClaims, and of templates of them.
 
 https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocation
-Expressions of selectors are not compiled: no scheduler of this server evaluates them.
 """
 
 from __future__ import annotations
@@ -34,6 +33,10 @@ _MAX_CONSUMERS = 256
 _EXACT, _ALL = "ExactCount", "All"
 _OPERATORS = ("Equal", "Exists")
 _TEMPLATE_METADATA = ("labels", "annotations")
+_ADMIN_LABEL = "resource.kubernetes.io/admin-access"
+_ADMIN_RULE = (
+    f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
+)
 _REFERENCE_RULE = (
     "must be the name of a request in the claim or the name of a request and a subrequest "
     "separated by '/'"
@@ -74,7 +77,8 @@ def claimed_devices(obj: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
 def check_claim(obj: Object, old: Object | None) -> Iterator[Cause]:
     """Yield the violations of a ResourceClaim. Its spec never changes."""
     yield from _unchanged(obj, old)
-    yield from _claim("spec", obj.get("spec") or {})
+    if old is None:
+        yield from _claim("spec", obj.get("spec") or {})
     yield from _status(obj.get("status") or {}, (old or {}).get("status") or {})
 
 
@@ -91,7 +95,18 @@ def check_claim_template(obj: Object, old: Object | None) -> Iterator[Cause]:
     for name, value in metadata.items():
         if name not in _TEMPLATE_METADATA and value:
             yield forbidden_cause(f"{field}.{name}", "cannot be set")
-    yield from _claim("spec.spec", spec.get("spec") or {})
+    if old is None:
+        yield from _claim("spec.spec", spec.get("spec") or {})
+
+
+def check_admin_access(spec: Object, namespace: Object) -> Iterator[Cause]:
+    """Yield the violations of requests of an administrator in the namespace of a claim."""
+    if (namespace["metadata"].get("labels") or {}).get(_ADMIN_LABEL) == "true":
+        return
+    for index, request in enumerate(_devices(spec).get("requests") or ()):
+        if (request.get("exactly") or {}).get("adminAccess"):
+            field = f"spec.devices.requests[{index}].adminAccess"
+            yield forbidden_cause(field, _ADMIN_RULE)
 
 
 def _unchanged(obj: Object, old: Object | None) -> Iterator[Cause]:

@@ -73,6 +73,17 @@ def policy_environment(schema: Schema) -> Any:
     )
 
 
+def device_environment(schema: Schema, functions: Any) -> Any:
+    """Return the environment for selectors of devices, with a typed `device`."""
+    types = _Messages()
+    own = types.of(schema)
+    return cel.NewEnv(
+        descriptor_pool=types.pool(),
+        variables={"device": own},
+        extensions=[*extensions(), functions, _comparisons()],
+    )
+
+
 def compile_typed(text: str, environment: Any) -> Program:
     """Compile an expression in a typed environment. Raises ValueError, the compiler's message."""
     try:

@@ -116,11 +116,13 @@ async def test_users_of_a_gateway_log_in_whatever_answers(
     client: kube.Client, provider: OidcProvider
 ) -> None:
     paths = {"/account": 200, "/moved": 302, "/gone": 500}
+    site = login(provider, "site", "Gateway", "web")
+    site["spec"]["securityHeaders"] = {"frameOptions": "Deny"}
     await apply(
         client,
         [
             secret("client-of-site", "client-secret", SECRET),
-            login(provider, "site", "Gateway", "web"),
+            site,
         ],
     )
     async with browsing(await address(client), provider) as browser:
@@ -135,9 +137,12 @@ async def test_users_of_a_gateway_log_in_whatever_answers(
             await answered(browser, path, 302)
             assert (await browser.sent(path)).startswith(provider.issuer)
             await answered(browser, path, 401, headers={"Sec-Fetch-Mode": "cors"})
+            for mode in ("navigate", "cors"):
+                assert await browser.header(path, "X-Frame-Options", mode) == "DENY"
         await ready(browser)
         for path, status in paths.items():
             await answered(browser, path, status)
+            assert await browser.header(path, "X-Frame-Options", "navigate") == "DENY"
         assert await browser.sent("/moved") == f"{browser.origin}/moved".replace(
             browser.origin.removeprefix("http://").partition(":")[0], "b.example"
         )

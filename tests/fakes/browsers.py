@@ -44,6 +44,14 @@ class Browser:
         async with self._http.get(url, ssl=self._tls, allow_redirects=False) as response:
             return response.headers["Location"]
 
+    async def header(self, path: str, name: str, mode: str) -> str:
+        """Return a header of the response to a request in a mode of ``fetch``."""
+        headers = {"Sec-Fetch-Mode": mode}
+        async with self._http.get(
+            f"{self.origin}{path}", headers=headers, allow_redirects=False
+        ) as response:
+            return ", ".join(response.headers.getall(name, ()))
+
     def cookies(self) -> set[str]:
         return {cookie.key for cookie in self.jar}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from envoy.config.route.v3 import route_components_pb2 as components
 
 from gatehouse.compiler.backends.envoy import (
+    denial_headers,
     endpoint_pickers,
     headers,
     load_balancing,
@@ -58,7 +59,7 @@ def apply_action(proto: components.Route, context: EnvoyRouteContext, route: ir.
             respond(proto, 503 if grpc else status)
             if grpc or status >= _FIRST_SERVER_ERROR:
                 request_log.add_reason(proto.metadata, LocalReason.INVALID_ROUTE)
-    if not proto.route.weighted_clusters.clusters:
+    if not proto.route.weighted_clusters.clusters and not denial_headers.has_filter(route):
         headers.apply_headers(proto, "response", route.response_headers)
 
 

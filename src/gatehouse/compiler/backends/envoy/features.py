@@ -14,6 +14,7 @@ from gatehouse.compiler.backends.envoy import (
     client_addresses,
     compression,
     cors,
+    denial_headers,
     external_auth,
     load_balancing,
     proxy_settings,
@@ -70,6 +71,7 @@ ENVOY_ROUTE_FEATURES = RouteFeatures(
             Phase.REQUEST,
             unsupported=lambda _, route: unsupported_session(route.action),
         ),
+        EnvoyFeature("headers of denials", Phase.RESPONSE, denial_headers.denial_headers),
         EnvoyFeature("compression", Phase.RESPONSE, compression.route_compression),
         EnvoyFeature(
             "literal values",

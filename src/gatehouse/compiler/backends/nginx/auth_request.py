@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 from gatehouse.compiler.backends import relying_parties
 from gatehouse.compiler.backends.failures import InvalidValueError
-from gatehouse.compiler.backends.nginx import access_log, names, quoting
+from gatehouse.compiler.backends.nginx import access_log, headers, names, quoting
 from gatehouse.compiler.backends.nginx.directives import (
     Directive,
     block,
@@ -24,6 +24,7 @@ from gatehouse.compiler.backends.nginx.route_context import (
 )
 from gatehouse.compiler.ir.access_log import LocalReason
 from gatehouse.compiler.ir.authentication import Oidc
+from gatehouse.compiler.ir.http import Route
 from gatehouse.dataplane.file_set import File
 from gatehouse.sidecars.authenticator import config
 from gatehouse.sidecars.authenticator.config import Party
@@ -40,7 +41,7 @@ _BUFFERS = (
 )
 
 
-def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> RoutePiece:
+def auth_request_directives(context: NginxRouteContext, route: Route, oidc: Oidc) -> RoutePiece:
     """Return the directives that permit authenticated users only. Raises InvalidValueError."""
     if not context.capabilities.auth_request:
         raise InvalidValueError("OpenID Connect requires an NGINX with http_auth_request_module")
@@ -57,7 +58,10 @@ def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> RoutePiec
     variables = {f"x_set_cookie_{n}": variable("set", n) for n in range(config.COOKIES)}
     variables |= {f"x_claim_{n}": variable("claim", n) for n in range(len(claims))}
     variables["x_cookie"] = variable("cookie")
-    check, login = names.check_path(party.name), names.login(party.name)
+    # The location of the login has the response headers of the route.
+    edit = headers.response_headers_piece(context, route) or RoutePiece()
+    added = format_directives(edit.added) if edit.added else ""
+    check, login = names.check_path(party.name), names.login(party.name, added)
     return RoutePiece(
         login=(
             simple_directive("auth_request", check),
@@ -73,7 +77,7 @@ def auth_request_directives(context: NginxRouteContext, oidc: Oidc) -> RoutePiec
             simple_directive("add_header", "Set-Cookie", f"${variable('set', n)}", "always")
             for n in range(config.COOKIES)
         ),
-        locations=(block("location", (login,), _login(party)),),
+        locations=(block("location", (login,), (*_login(party), *edit.added)),),
         fixed=_fixed(party, oidc),
         needs=((RELYING_PARTY, repr(oidc), oidc),),
     )
@@ -97,7 +101,7 @@ def _fixed(party: Party, oidc: Oidc) -> tuple[Directive, ...]:
 
 
 def _login(party: Party) -> tuple[Directive, ...]:
-    headers = {
+    sent = {
         "X-Uri": "$request_uri",
         "X-Upgrade": "$http_upgrade",
         "X-Mode": "$http_sec_fetch_mode",
@@ -106,14 +110,14 @@ def _login(party: Party) -> tuple[Directive, ...]:
     return (
         access_log.reason_variable(LocalReason.AUTHENTICATION),
         onward,
-        *_authenticator_directives(headers),
+        *_authenticator_directives(sent),
         simple_directive("proxy_pass", f"http://{_UPSTREAM}"),
     )
 
 
 def _authenticator_directives(extra: Mapping[str, str] = _NOTHING) -> tuple[Directive, ...]:
     """Return the directives of every location that calls the authenticator."""
-    headers = {
+    sent = {
         "Host": "$gh_host",
         "Connection": '""',
         "Content-Length": '""',
@@ -124,7 +128,7 @@ def _authenticator_directives(extra: Mapping[str, str] = _NOTHING) -> tuple[Dire
     return (
         simple_directive("proxy_pass_request_body", "off"),
         simple_directive("proxy_pass_request_headers", "off"),
-        *(simple_directive("proxy_set_header", name, value) for name, value in headers.items()),
+        *(simple_directive("proxy_set_header", name, value) for name, value in sent.items()),
         *_BUFFERS,
     )
 

@@ -38,7 +38,7 @@ def authentication_piece(context: NginxRouteContext, route: Route) -> RoutePiece
         case ir.ApiKeys():
             return api_keys.keys_piece(context, authentication)
         case ir.Oidc():
-            return auth_request.auth_request_directives(context, authentication)
+            return auth_request.auth_request_directives(context, route, authentication)
     return None
 
 

@@ -99,9 +99,10 @@ def check_path(party: str) -> str:
     return f"/.gh-check-{party}"
 
 
-def login(party: str) -> str:
-    """Return the named location that starts a login."""
-    return f"@gh_login_{party}"
+def login(party: str, headers: str) -> str:
+    """Return the named location that starts a login. ``headers``: directives that add some to its
+    response."""
+    return f"@gh_login_{party}_{name_digest(headers)}" if headers else f"@gh_login_{party}"
 
 
 def server_file(port: int, hostname: str) -> str:

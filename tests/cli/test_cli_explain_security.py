@@ -92,3 +92,25 @@ def test_request_without_a_key_is_answered_401() -> None:
     assert answer("/?key=", "Authorization: a", "Cookie: sess=").startswith("401: ")
     for path, *sent in (("/", "X-Key: a"), ("/?b&key=a",), ("/", "Cookie: b=1; sess=a")):
         assert answer(path, *sent) == "forwarded to Service default/app:80"
+
+
+def test_request_without_a_session_leads_to_a_login() -> None:
+    login = {
+        "issuer": "https://id.example", "clientID": "web", "clientSecretRef": {"name": "client"}
+    }  # fmt: skip
+    client = {
+        "kind": "Secret",
+        "metadata": request_causes.metadata("client"),
+        "data": {"client-secret": "YQ=="},
+    }
+    policy = secured("users", {"kind": "HTTPRoute", "name": "a"}, oidc=login)
+    objects = request_causes.base("gatehouse-envoy", ("127.0.0.1", 9000), SECRET)
+    objects += [request_causes.http_route("a", request_causes.to("app")), client, policy]
+
+    def answer(*headers: str) -> str:
+        return explained(objects, "http://a.example:8080/", *headers).answer.cause
+
+    why = "SecurityPolicy default/users requires credentials"
+    assert answer() == f"302: {why}"
+    assert answer("Sec-Fetch-Mode: cors") == f"401: {why}"
+    assert answer("Cookie: session=a") == "forwarded to Service default/app:80"

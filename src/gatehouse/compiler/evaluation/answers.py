@@ -42,7 +42,8 @@ def expected_answers(
     if is_preflight(route, request):
         return (AnswerShare(1, 204),)
     if route.authentication is not None and lacks_credentials(route, request):
-        return (AnswerShare(1, 302 if isinstance(route.authentication, Oidc) else 401),)
+        leads_to_login = isinstance(route.authentication, Oidc) and _navigates(request)
+        return (AnswerShare(1, 302 if leads_to_login else 401),)
     match route.action:
         case ir.Respond(status):
             return (AnswerShare(1, status),)
@@ -80,6 +81,15 @@ def lacks_credentials(route: ir.Route, request: HttpRequest) -> bool:
         return not any(_has_key(source, request) for source in route.authentication.sources)
     header = "cookie" if isinstance(route.authentication, Oidc) else "authorization"
     return route.authentication is not None and not request.header(header)
+
+
+def _navigates(request: HttpRequest) -> bool:
+    """Return whether a browser shows the response to its user, who can log in."""
+    return (
+        request.method in ("GET", "HEAD")
+        and not request.header("upgrade")
+        and request.header("sec-fetch-mode").lower() in ("", "navigate")
+    )
 
 
 def _has_key(source: KeySource, request: HttpRequest) -> bool:

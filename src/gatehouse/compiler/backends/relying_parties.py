@@ -17,7 +17,7 @@ _SYSTEM_TRUST = "system.pem"
 """CA certificates of the system on the data plane, beside the configuration file."""
 
 
-def paths(oidc: Oidc) -> dict[str, str]:
+def login_paths(oidc: Oidc) -> dict[str, str]:
     """Return the actions of a relying party by their paths."""
     actions = {
         oidc.callback: "callback",
@@ -36,7 +36,7 @@ def parties_of(host: VirtualHost) -> dict[Oidc, None]:
     }
 
 
-def conflicts(host: VirtualHost) -> dict[Oidc, str]:
+def login_conflicts(host: VirtualHost) -> dict[Oidc, str]:
     """Return the relying parties that cannot be served, each with the reason.
 
     Of two that use the same path, the older one is served. The same holds for a cookie of another
@@ -45,7 +45,7 @@ def conflicts(host: VirtualHost) -> dict[Oidc, str]:
     owners: dict[str, Oidc] = {}
     result: dict[Oidc, str] = {}
     for oidc in sorted(parties_of(host), key=lambda oidc: (oidc.created, oidc.origin)):
-        claims = {f"path {path}": oidc for path in paths(oidc)}
+        claims = {f"path {path}": oidc for path in login_paths(oidc)}
         if oidc.cookie != DEFAULT_SESSION_COOKIE:
             claims |= {f"cookie {name}": oidc for name in cookies.names(oidc.cookie)}
         taken = [claim for claim in claims if _is_taken(claim, owners.get(claim), oidc)]
@@ -64,7 +64,7 @@ def _is_taken(claim: str, owner: Oidc | None, oidc: Oidc) -> bool:
     return claim.startswith("path") or owner.origin.namespace != oidc.origin.namespace
 
 
-def check_conflicts(oidc: Oidc, conflicting: Mapping[Oidc, str]) -> None:
+def check_login(oidc: Oidc, conflicting: Mapping[Oidc, str]) -> None:
     """Raise InvalidValueError if a relying party cannot be served."""
     if oidc in conflicting:
         raise InvalidValueError(conflicting[oidc], oidc.origin)

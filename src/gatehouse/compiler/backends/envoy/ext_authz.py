@@ -58,7 +58,7 @@ def ext_authz_filter(context: EnvoyRouteContext, oidc: Oidc) -> extension_pb2.Ty
     if not context.capabilities.authenticators:
         why = "OpenID Connect requires an agent with an authenticator"
         raise InvalidValueError(why, oidc.origin)
-    relying_parties.check_conflicts(oidc, context.conflicts)
+    relying_parties.check_login(oidc, context.conflicts)
     party = _party(oidc)
     request_headers = {
         "x-origin": _origin(context),
@@ -163,7 +163,7 @@ def authenticator_routes(
 
 def _own(context: EnvoyRouteContext, oidc: Oidc) -> list[components.Route]:
     party, result = _party(oidc), []
-    for path, action in relying_parties.paths(oidc).items():
+    for path, action in relying_parties.login_paths(oidc).items():
         exact = ir.PathExact(path)
         proto = components.Route(
             name=f"{oidc.owner}/{action}", match=route_match.match(ir.Match(exact))

@@ -103,7 +103,7 @@ def _virtual_host(
     unsupported: list[Unsupported],
 ) -> components.VirtualHost:
     proto = components.VirtualHost(name=host.hostname or "*", domains=domains)
-    conflicts = relying_parties.conflicts(host)
+    conflicts = relying_parties.login_conflicts(host)
     context = msgspec.structs.replace(context, conflicts=conflicts, hostname=only)
     if only:
         proto.routes.append(several_hosts_route())

@@ -47,7 +47,7 @@ def auth_request_directives(context: NginxRouteContext, route: Route, oidc: Oidc
         raise InvalidValueError("OpenID Connect requires an NGINX with http_auth_request_module")
     if not context.capabilities.authenticators:
         raise InvalidValueError("OpenID Connect requires an agent with an authenticator")
-    relying_parties.check_conflicts(oidc, context.conflicts)
+    relying_parties.check_login(oidc, context.conflicts)
     party = _party(oidc)
     scope = f"{context.scope}/{party.name}"
 
@@ -96,7 +96,7 @@ def _fixed(party: Party, oidc: Oidc) -> tuple[Directive, ...]:
 
     return (
         location(names.check_path(party.name), "check", simple_directive("internal")),
-        *(location(path, action) for path, action in relying_parties.paths(oidc).items()),
+        *(location(path, action) for path, action in relying_parties.login_paths(oidc).items()),
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from gatehouse.compiler.backends import relying_parties
 from gatehouse.compiler.backends.failures import served_without, unserved
 from gatehouse.compiler.backends.fragments import Need
 from gatehouse.compiler.backends.nginx import (
@@ -83,8 +82,7 @@ def write_server(
 ) -> ServerFile:
     """Write the file of a virtual host. ``servers``: its servers, the default server first."""
     checked = listener_checks.checked_host(host, context)
-    host, check = checked.host, checked.check
-    context = msgspec.structs.replace(checked.context, conflicts=relying_parties.conflicts(host))
+    host, context, check = checked.host, checked.context, checked.check
     targets, unsupported = _targets(host, context)
     unsupported += checked.unsupported
     # Servers of HTTPRoutes have no location that knows gRPC calls: as two locations for NGINX, it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gatehouse.compiler.backends import relying_parties
 from gatehouse.compiler.backends.configuration import (
     ClusterReferences,
     Clusters,
@@ -81,6 +82,7 @@ def _server_file(ask: Ask, gateway: GatewaySource, key: PortHostname) -> Fragmen
         host.settings.client,
         port.edge.removed_headers,
         _trace_context(port.edge, capabilities(ask, gateway), gateway.name),
+        relying_parties.login_conflicts(host),
     )
     servers = server_certificates.servers_of_host(
         ask,

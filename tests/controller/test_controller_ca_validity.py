@@ -102,14 +102,25 @@ def spec_of_tokens(ca: str) -> list[tuple[Key, Object]]:
     )
 
 
+LOGIN = {
+    "issuer": "https://issuer.example",
+    "clientID": "me",
+    "clientSecretRef": {"name": "client"},
+    "caCertificateRefs": [{"name": "ca"}],
+}
+
+
 def spec_of_users(ca: str) -> list[tuple[Key, Object]]:
-    oidc = {
-        "issuer": "https://issuer.example",
-        "clientID": "me",
-        "clientSecretRef": {"name": "client"},
-        "caCertificateRefs": [{"name": "ca"}],
-    }
-    return spec_of_filter({"type": "OIDC", "oidc": oidc}, ca)
+    return spec_of_filter({"type": "OIDC", "oidc": LOGIN}, ca)
+
+
+def spec_of_policy(ca: str) -> list[tuple[Key, Object]]:
+    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "web"}
+    return [
+        (("Secret", "ns", "ca"), {"data": {"ca.crt": ca}}),
+        (GATEWAY, gateway()),
+        (("SecurityPolicy", "ns", "users"), {"spec": {"targetRefs": [target], "oidc": LOGIN}}),
+    ]
 
 
 def spec_of_servers(ca: str) -> list[tuple[Key, Object]]:
@@ -160,6 +171,12 @@ KINDS = [
         spec_of_users,
         "spec.oidc.caCertificateRefs: Secret ns/ca",
         id="users",
+    ),
+    pytest.param(
+        ("SecurityPolicy", "ns", "users"),
+        spec_of_policy,
+        "spec.oidc.caCertificateRefs: Secret ns/ca",
+        id="users of a policy",
     ),
     pytest.param(CLUSTER, spec_of_servers, "spec.clientConfig.caData", id="servers"),
     pytest.param(CLUSTER, spec_of_clients, "spec.secureServing.clientCAData", id="cluster"),

@@ -13,6 +13,7 @@ from kube_api_server.structural import cel_types
 from kube_api_server.structural.cel_costs import largest_cost
 from kube_api_server.structural.cel_ranges import LARGEST_COST
 from kube_api_server.structural.cel_sizes import declared_sizes
+from kube_api_server.structural.compiled import compile_schema
 from kube_api_server.structural.schema_validation import check_schema
 
 Schema = dict[str, Any]
@@ -166,3 +167,22 @@ def crd(schema: Schema) -> Schema:
             "versions": [version | {"schema": {"openAPIV3Schema": spec(schema)}}],
         },
     }
+
+
+PAIRS = "self.all(x, self.all(y, x == y))"
+"""A rule with as many iterations as there are pairs of items."""
+
+
+@pytest.mark.parametrize(("items", "allowed"), [(99, True), (100, False)])
+def test_evaluation_with_more_than_10000_iterations_is_invalid(items: int, allowed: bool) -> None:
+    values = {"type": "array", "items": TEXT}
+    schema = compile_schema(spec(ruled(values, PAIRS, "self.size() < 0")))
+    violations = [
+        (cause.field, cause.message) for cause in schema.validate({"spec": ["a"] * items}, None)
+    ]
+    exceeded = (
+        "Invalid value: \"array\": 'operation cancelled: actual cost limit exceeded': no further "
+        f"validation rules will be run due to call cost exceeds limit for rule: {PAIRS}"
+    )
+    failed = 'Invalid value: "array": failed rule: self.size() < 0'
+    assert violations == [("spec", failed if allowed else exceeded)]

@@ -28,6 +28,13 @@ class EvaluationError:
         self.text = text
 
 
+class CostLimitError(EvaluationError):
+    """An evaluation with more iterations of loops than the library allows, which is 10,000."""
+
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded")
+
+
 class Program:
     """A compiled expression."""
 
@@ -49,7 +56,8 @@ class Program:
         try:
             result = self._expression.eval(activation)
         except (RuntimeError, TypeError, ValueError) as error:
-            return EvaluationError(str(error))
+            is_limit = "Iteration budget exceeded" in str(error)
+            return CostLimitError() if is_limit else EvaluationError(str(error))
         if result.type() == cel.Type.ERROR:
             return EvaluationError(_go_message(result.value()))
         return result.value()

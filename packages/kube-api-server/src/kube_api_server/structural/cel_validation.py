@@ -16,6 +16,14 @@ from kube_base.types.objects import Schema
 _ABSENT = cel.NO_OLD_VALUE
 
 
+class _CallCostError(Exception):
+    """A rule that costs too much: no other rule of the object is evaluated."""
+
+    def __init__(self, cause: Cause) -> None:
+        super().__init__(cause.message)
+        self.cause = cause
+
+
 class CELRule:
     """A compiled rule."""
 
@@ -31,11 +39,17 @@ class CELRule:
         self.message_program = cel.compile_rule(expression) if expression else None
 
     def cause(self, node: SchemaNode, activation: Any, path: str) -> Cause | None:
-        """Return the violation; None if the rule holds."""
+        """Return the violation; None if the rule holds. Raises _CallCostError."""
         result = self.program.run(activation)
         kind = node.type or "object"
         if result is True:
             return None
+        if isinstance(result, cel.CostLimitError):
+            why = (
+                f"'{result.text}': no further validation rules will be run due to call cost "
+                f"exceeds limit for rule: {self.message or self.text}"
+            )
+            raise _CallCostError(invalid_cause(path or "<nil>", kind, why))
         if isinstance(result, cel.EvaluationError):
             why = f"{result.text} evaluating rule: {self.message or self.text}"
             return invalid_cause(path or "<nil>", kind, why)
@@ -76,7 +90,10 @@ def evaluate_rules(node: SchemaNode, new: Any, old: Any) -> list[Cause]:
     """Return the violations of all rules of an object."""
     causes: list[Cause] = []
     before = _ABSENT if old is None else old
-    _walk(node, new, before, "", causes, unchanged=False)
+    try:
+        _walk(node, new, before, "", causes, unchanged=False)
+    except _CallCostError as error:
+        causes.append(error.cause)
     return causes
 
 

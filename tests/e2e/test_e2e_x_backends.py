@@ -27,7 +27,7 @@ from fakes.installation import (
 )
 from fakes.installation_fixtures import backends, client
 from fakes.installation_fixtures import shared_installation as installation
-from fakes.patience import until
+from fakes.patience import until, until_equal
 from gatehouse.apis import resources
 from gatehouse.kube import client as kube
 
@@ -153,7 +153,8 @@ async def test_pods_get_requests_as_long_as_they_are_ready(
     await answers({(200, "app")})
     await pods.run("two", REVISED[0])
     await answers({(200, "app"), (200, "revised")})
-    assert await conditions(client) == {"Accepted": "Accepted", "ResolvedRefs": "ResolvedRefs"}
+    expected = {"Accepted": "Accepted", "ResolvedRefs": "ResolvedRefs"}
+    await until_equal(lambda: conditions(client), expected)
 
     await pods.end("one")
     await answers({(200, "revised")})
@@ -208,11 +209,14 @@ async def test_server_gets_the_client_certificate_of_the_backend(
 
         await until(is_so)
 
+    async def resolved_refs() -> str | None:
+        return (await conditions(client)).get("ResolvedRefs")
+
     await answers(500)
-    assert (await conditions(client))["ResolvedRefs"] == "InvalidCertificateRef"
+    await until_equal(resolved_refs, "InvalidCertificateRef")
     await apply(client, [secret])
     await answers(200)
-    assert (await conditions(client))["ResolvedRefs"] == "ResolvedRefs"
+    await until_equal(resolved_refs, "ResolvedRefs")
     only = {"tls": {"mode": "ServerOnly", "clientCertificateRef": None}}
     await client.patch(X_BACKENDS, "b", {"spec": only}, "default")
 

@@ -132,7 +132,6 @@ end
 
 def manager(
     port: int,
-    listener: str,
     edge: DataPlaneSettings,
     log: ListenerLog | None,
     *,
@@ -140,7 +139,7 @@ def manager(
     counts: bool = False,
     shares_limits: bool = False,
 ) -> manager_pb2.HttpConnectionManager:
-    """Return the connection manager of a port, or of the hostnames of one listener on it.
+    """Return what the connection managers of a port have in common.
 
     ``log``: how the access log names the listener; None: nothing is logged. ``owner``: Gateway and
     port, for traces. ``counts``, ``shares_limits``: as those of its ``ListenerPort``.
@@ -167,10 +166,22 @@ def manager(
     proto.request_headers_timeout.CopyFrom(quoting.duration_of(60.0))
     proto.stream_idle_timeout.CopyFrom(quoting.duration_of(STREAM_IDLE_SECONDS))
     client_ip.apply_client_ip(proto, edge)
-    proto.early_header_mutation_extensions.append(_early_headers(port, listener, edge))
     if counts:
         proto.access_log.append(request_counts.logger())
     _record(proto, edge, log, owner)
+    return proto
+
+
+def for_listener(
+    common: manager_pb2.HttpConnectionManager, port: int, listener: str, edge: DataPlaneSettings
+) -> manager_pb2.HttpConnectionManager:
+    """Return the connection manager of a port for the hostnames of one listener.
+
+    ``listener``: its hostname; empty: for all hostnames of the port.
+    """
+    proto = manager_pb2.HttpConnectionManager()
+    proto.CopyFrom(common)
+    proto.early_header_mutation_extensions.append(_early_headers(port, listener, edge))
     return proto
 
 

@@ -8,7 +8,7 @@ routes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -48,9 +48,6 @@ from gatehouse.incremental.table import Table
 
 _PortKey = tuple[str, int]
 """Family (``tcp`` or ``udp``) and number of a port."""
-
-HttpFilters = Callable[[str], components.Filter]
-"""Connection manager of a port for a hostname of a Gateway listener; empty: for all hostnames."""
 
 
 class ListenerPort(msgspec.Struct, frozen=True):
@@ -194,12 +191,7 @@ def _numbered(port: ListenerPort) -> ListenerPort:
 def _resources(ask: Ask, gateway: GatewaySource, _1: _PortKey) -> Fragment[XdsResource] | None:
 
     def resources(port: ListenerPort) -> Iterator[XdsResource]:
-        yield _listener(
-            port,
-            lambda listener: components.Filter.FromString(
-                ask(_http_filter, gateway, port.number, listener)
-            ),
-        )
+        yield _listener(port)
         if port.tunnel is not None:
             yield from proxy_protocol.inner_resources(
                 port.number, port.tunnel, port.connection_log, port.origin
@@ -211,35 +203,7 @@ def _resources(ask: Ask, gateway: GatewaySource, _1: _PortKey) -> Fragment[XdsRe
     return entry_fragment(ask, _ports_of_listeners, gateway, _1, resources)
 
 
-def _http_filter(ask: Ask, gateway: GatewaySource, number: int, listener: str) -> bytes:
-    """Return the serialised connection manager of a port, or of one listener's hostnames on it.
-
-    A changed chain does not build the managers of other chains again.
-    """
-    port = ask.entry(_ports_of_managers, gateway, key=("tcp", number))
-    if port is None:
-        return b""
-    manager = connection_manager.manager(
-        number,
-        listener,
-        port.edge,
-        port.log,
-        owner=port.owner,
-        counts=port.counts,
-        shares_limits=port.shares_limits,
-    )
-    return written(extensions.http_connections(manager))
-
-
-def _ports_of_managers(ask: Ask, gateway: GatewaySource) -> Table[_PortKey, ListenerPort]:
-    """Return the ports without their chains, on which no connection manager depends."""
-    return ask.derive(
-        ask(gateway_ports, gateway),
-        lambda _key, port: msgspec.structs.replace(port, chains=(), streams=()),
-    )
-
-
-def _listener(port: ListenerPort, http: HttpFilters) -> XdsResource:
+def _listener(port: ListenerPort) -> XdsResource:
     """Build the listener of a port."""
     proto = listener_pb2.Listener(
         name=names.listener_name(port.number, port.family), address=_address(port)
@@ -270,7 +234,7 @@ def _listener(port: ListenerPort, http: HttpFilters) -> XdsResource:
         proto.access_log.extend(connection_log.logs_of_rejected_certificates(port.log))
     if tls or port.chains:
         proto.listener_filters.append(extensions.tls_inspector())
-    proto.filter_chains.extend(_chains(port, http))
+    proto.filter_chains.extend(_chains(port))
     if not proto.filter_chains:
         proto.filter_chains.append(_closing_chain(port))
     client_ip.admit(proto, port.edge)
@@ -290,15 +254,8 @@ def _address(port: ListenerPort) -> address_pb2.Address:
     return build_socket_address("::", port.number, udp=udp, ipv4_too=port.edge.ipv4)
 
 
-def _chains(port: ListenerPort, http: HttpFilters) -> Iterable[components.FilterChain]:
-    if port.plain:
-        yield components.FilterChain(
-            name=names.filter_chain_name(port.number, ""), filters=[http("")]
-        )
-    for chain in port.chains:
-        # Names without a certificate have no chain: handshakes fail.
-        if chain.certificates:
-            yield _https(port, chain, http)
+def _chains(port: ListenerPort) -> Iterable[components.FilterChain]:
+    yield from _http_chains(port)
     for stream in port.streams:
         for host in stream.hosts:
             yield _stream(port, stream, host)
@@ -337,8 +294,34 @@ def _for_all(port: ListenerPort) -> Iterable[bool]:
             yield not host.hostname
 
 
+def _http_chains(port: ListenerPort) -> Iterable[components.FilterChain]:
+    if not port.plain and not port.chains:
+        return
+    common = connection_manager.manager(
+        port.number,
+        port.edge,
+        port.log,
+        owner=port.owner,
+        counts=port.counts,
+        shares_limits=port.shares_limits,
+    )
+
+    def http(listener: str) -> components.Filter:
+        manager = connection_manager.for_listener(common, port.number, listener, port.edge)
+        return extensions.http_connections(manager)
+
+    if port.plain:
+        name = names.filter_chain_name(port.number, "")
+        yield components.FilterChain(name=name, filters=[http("")])
+    for chain in port.chains:
+        # Names without a certificate have no chain: handshakes fail.
+        if chain.certificates:
+            listener = chain.listener if port.edge.sni_host_validation else ""
+            yield _https(port, chain, http(listener))
+
+
 def _https(
-    port: ListenerPort, chain: HttpsFilterChain, http: HttpFilters
+    port: ListenerPort, chain: HttpsFilterChain, http: components.Filter
 ) -> components.FilterChain:
     name = names.filter_chain_name(port.number, chain.listener, chain.number)
     certificates = [
@@ -348,11 +331,10 @@ def _https(
     validation = port.client_validation
     trust = names.client_trust_name(port.number) if validation is not None else ""
     required = validation is not None and validation.required
-    listener = chain.listener if port.edge.sni_host_validation else ""
     return components.FilterChain(
         name=name,
         filter_chain_match=_sni_match(chain.names),
-        filters=[http(listener)],
+        filters=[http],
         transport_socket=secrets.downstream_tls(
             certificates, *alpn, clients=trust, required=required, tls=chain.tls
         ),
